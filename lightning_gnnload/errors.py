@@ -123,7 +123,15 @@ class DatasetError(GnnLoadError, RuntimeError):
 
 
 class GraphSpecError(GnnLoadError, ValueError):
-    """A graph.yaml is wrong by itself: a key that is unknown or missing, a value that is none."""
+    """A graph.yaml is wrong by itself: keys that are unknown or missing, values that are none; a line for each.
+
+    ``faults`` are these one by one, ``where`` is the place of a single one, as ``edges.buys.src``, and ``readable``
+    what could be read in spite of them.
+    """
+
+    where = ""
+    readable: Any = None
+    faults: tuple[GraphSpecError, ...] = ()
 
 
 class TableError(GnnLoadError, ValueError):

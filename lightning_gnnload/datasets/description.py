@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import reprlib
 from collections.abc import Sequence
 from pathlib import Path
@@ -140,6 +141,33 @@ def load_yaml(text: str) -> Any:
     except Exception as error:  # of a value that is none, its constructors raise whatever Python does
         reason = "it is nested too deeply" if isinstance(error, RecursionError) else f"a value is none: {error}"
         raise yaml.YAMLError(reason.rstrip(".")) from error
+
+
+class YamlLines:
+    """Says which line of a YAML text a place as ``edges.buys.x[0]`` is on; of what is not there, what is around it."""
+
+    def __init__(self, text: str) -> None:
+        import yaml
+
+        self._root = yaml.compose(text, yaml.SafeLoader)
+
+    def of(self, where: str) -> int:
+        """Returns the line's number, from 1 on."""
+        import yaml
+
+        node, line, rest = self._root, 0, where
+        while node is not None and rest:
+            entries: list[tuple[str, Any, Any]] = []
+            if isinstance(node, yaml.MappingNode):
+                entries = [(str(key.value), key, value) for key, value in node.value]
+            elif isinstance(node, yaml.SequenceNode):
+                entries = [(f"[{number}]", entry, entry) for number, entry in enumerate(node.value)]
+            # Names may contain dots themselves: the longest that fits.
+            fitting = [entry for entry in entries if re.match(rf"{re.escape(entry[0])}(?=[.\[]|$)", rest)]
+            name, at, node = max(fitting, key=lambda entry: len(entry[0]), default=("", None, None))
+            if at is not None:
+                line, rest = at.start_mark.line, rest[len(name) :].removeprefix(".")
+        return int(line) + 1
 
 
 def short(value: Any) -> str:

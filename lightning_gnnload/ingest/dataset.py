@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -157,7 +156,7 @@ def from_tables(
             target,
             overwrite=overwrite,
             transforms=None if transforms is None else Path(transforms),
-            show_progress=show and sys.stderr.isatty(),
+            show_progress=show,
         )
         data = load_graph_data(target, task=task)
     if folder is None:

@@ -305,9 +305,9 @@ def _fit_category(
     for sentence in distinct.notes(where, "categories"):
         note(sentence)
     rows = source.ask(
-        f"{value} as value",
-        f"where value is not null group by value having count(*) >= {spec.min_count} "
-        f"order by count(*) desc, value limit {spec.max_values}",
+        value,  # by no name, which a column of the table may have
+        f"where {value} is not null group by {value} having count(*) >= {spec.min_count} "
+        f"order by count(*) desc, {value} limit {spec.max_values}",
         table=table,
     )
     if not rows and distinct.num_rows and not distinct.are_ids:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 from lightning_gnnload.datasets.description import load_yaml
 from lightning_gnnload.errors import GraphSpecError
 from lightning_gnnload.ingest.settings import (
+    ByName,
+    Faults,
     SettingCheck,
     a_count,
     a_flag,
@@ -22,11 +24,15 @@ from lightning_gnnload.ingest.settings import (
     a_text,
     an_amount,
     did_you_mean,
+    fault_lines,
+    fits,
     one_of,
     or_none,
     read_settings,
+    section,
     setting,
     some_threads,
+    spec_error,
     three_shares,
     wrong,
 )
@@ -46,6 +52,7 @@ class End:
         return f"{self.node_type}.{self.column}"
 
 
+@fits({"type": "string", "pattern": r"^[^.]+\..+"})
 def _end(value: Any, where: str) -> End:
     node_type, dot, column = a_text(value, where).partition(".")
     if not (node_type and dot and column):
@@ -82,22 +89,24 @@ class ColumnSpec:
     timezone: str | None = field(default=None, metadata=setting(or_none(a_text)))
 
 
+@fits({"type": "array", "items": {"anyOf": [{"type": "string"}, ColumnSpec]}})
 def _columns(value: Any, where: str) -> tuple[ColumnSpec, ...]:
     if not isinstance(value, (list, tuple)):
         raise wrong(where, value, "a list of columns is needed, as [age, {column: country, as: category}]")
-    columns = tuple(
-        read_settings(ColumnSpec, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{number}]")
-        for number, entry in enumerate(value)
+    faults = Faults()
+    read = (
+        faults.take(_column, {"column": entry} if isinstance(entry, str) else entry, f"{where}[{n}]")
+        for n, entry in enumerate(value)
     )
-    for number, column in enumerate(columns):
-        _check_column(column, f"{where}[{number}]")
-    names = [column.column for column in columns]
-    if twice := [name for name in names if names.count(name) > 1]:
-        raise GraphSpecError(f"{where}: the column {twice[0]!r} is listed twice. List each once.")
-    return columns
+    columns = tuple(column for column in read if column is not None)
+    names = [column.column for column in columns if column.column is not None]
+    for name in dict.fromkeys(name for name in names if names.count(name) > 1):
+        faults.add(where, f"{where}: the column {name!r} is listed twice. List each once.")
+    return faults.result(columns)
 
 
-def _check_column(column: ColumnSpec, where: str) -> None:
+def _column(entry: Any, where: str) -> ColumnSpec:
+    column = read_settings(ColumnSpec, entry, where)
     for key, value, kind in (("text", column.text, "auto"), ("vocabulary", column.vocabulary, "category")):
         if value is not None and column.kind not in ("auto", kind):
             say = "leave as out" if kind == "auto" else f"it is for as: {kind}"
@@ -106,6 +115,7 @@ def _check_column(column: ColumnSpec, where: str) -> None:
         raise GraphSpecError(f"{where}: text: makes numbers of a column, vocabulary: categories. Say one of them.")
     if column.width > 1 << 16:
         raise wrong(f"{where}.width", column.width, "a width of 65536 columns or less is needed")
+    return column
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,6 +161,7 @@ class SplitSpec:
     seed: int = field(default=0, metadata=setting(a_seed))
 
 
+@fits(SplitSpec)
 def _split(value: Any, where: str) -> SplitSpec:
     split = read_settings(SplitSpec, value, where)
     ways = (split.val is not None or split.test is not None, split.column is not None, split.share is not None)
@@ -163,6 +174,7 @@ def _split(value: Any, where: str) -> SplitSpec:
     return split
 
 
+@fits({"anyOf": [{"type": "string", "minLength": 1}, {"type": "array", "items": {"type": "string"}, "minItems": 1}]})
 def _labels(value: Any, where: str) -> tuple[str, ...]:
     """The column of labels, or several."""
     if not isinstance(value, (list, tuple)):
@@ -223,14 +235,22 @@ class BuildSpec:
 
 
 def _by_name(cls: type[S]) -> SettingCheck:
+    @fits(ByName(cls))
     def check(value: Any, where: str) -> dict[str, S]:
         if not isinstance(value, Mapping):
             raise wrong(where, value, "a mapping is needed, NAME: {KEY: VALUE}")
-        return {a_name(name, where): read_settings(cls, entry, f"{where}.{name}") for name, entry in value.items()}
+        faults = Faults()
+        read = {
+            name: faults.take(read_settings, cls, entry, f"{where}.{name}")
+            for name, entry in value.items()
+            if faults.take(a_name, name, where) is not None
+        }
+        return faults.result({name: entry for name, entry in read.items() if entry is not None})
 
     return check
 
 
+@fits({"const": 1})
 def _version(value: Any, where: str) -> int:
     if value != 1 or isinstance(value, bool):
         raise wrong(where, value, "this version of the package reads version: 1")
@@ -257,29 +277,34 @@ class GraphSpec:
     nodes: dict[str, NodeSpec] = field(metadata=setting(_by_name(NodeSpec)))
     edges: dict[str, EdgeSpec] = field(metadata=setting(_by_name(EdgeSpec)))
     tasks: dict[str, TaskSpec] = field(default_factory=dict, metadata=setting(_by_name(TaskSpec)))
-    build: BuildSpec = field(
-        default_factory=BuildSpec, metadata=setting(lambda value, where: read_settings(BuildSpec, value, where))
-    )
+    build: BuildSpec = field(default_factory=BuildSpec, metadata=setting(section(BuildSpec)))
 
     @classmethod
     def of(cls, values: Any) -> GraphSpec:
         """Checks what YAML says, or dicts of the same form, whose ``from`` may be tables in memory; raises
-        GraphSpecError for a wrong key or value, with its path and, of unknown names, the nearest that is known."""
-        spec = read_settings(cls, values, "")
-        if not spec.nodes or not spec.edges:
-            raise GraphSpecError(f"{'edges' if spec.nodes else 'nodes'}: there are none. A graph needs both.")
+        GraphSpecError for all wrong keys and values, with their paths and, of unknown names, the nearest that is
+        known."""
+        faults = Faults()
+        spec: Any = faults.take(read_settings, cls, values, "")
+        if spec is None or not isinstance(spec.nodes, dict) or not isinstance(spec.edges, dict):
+            faults.result(None)  # which raises
+        # Names that are there, whatever is wrong below them.
+        names = {section: values[section] for section in ("nodes", "edges")}
+        if not all(names.values()):
+            faults.add("", f"{'edges' if names['nodes'] else 'nodes'}: there are none. A graph needs both.")
         for name, edges in spec.edges.items():
-            _check_timed(edges, f"edges.{name}")
-            spec.node_type(edges.src, f"edges.{name}.src")
-            spec.node_type(edges.dst, f"edges.{name}.dst")
+            faults.take(_check_timed, edges, f"edges.{name}")
+            for key, end in (("src", edges.src), ("dst", edges.dst)):
+                faults.take(spec._check_end, end, f"edges.{name}.{key}", names["nodes"])
         for name, nodes in spec.nodes.items():
-            _check_timed(nodes, f"nodes.{name}")
-        spec._check_relations()
-        spec._check_vocabularies()
+            faults.take(_check_timed, nodes, f"nodes.{name}")
+        faults.take(spec._check_relations)
+        faults.take(spec._check_vocabularies)
         spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
-            spec._check_task(task, f"tasks.{name}")
-        return spec
+            faults.take(spec._check_task, task, f"tasks.{name}", names, values["tasks"][name])
+        checked: GraphSpec = faults.result(spec)
+        return checked
 
     @classmethod
     def read(cls, file: str | os.PathLike[str]) -> GraphSpec:
@@ -288,25 +313,28 @@ class GraphSpec:
         import yaml  # comes with jsonargparse
 
         try:
-            return cls.of(load_yaml(Path(file).read_text(encoding="utf-8")))
+            text = Path(file).read_text(encoding="utf-8")
+            values = load_yaml(text)
         except OSError as error:
             raise GraphSpecError(
                 f"{file} cannot be opened: {error.strerror}. Give the path of a graph.yaml, which describes tables."
             ) from error
         except (UnicodeDecodeError, yaml.YAMLError) as error:
             raise GraphSpecError(f"{file} cannot be read as YAML: {error}.") from error
+        try:
+            return cls.of(values)
         except GraphSpecError as error:
-            raise GraphSpecError(f"{file}: {error}") from error
+            lines = [f"{file}:{line}: {sentence}" for line, sentence in fault_lines(error, text)]
+            raise spec_error(error.faults, "\n".join(lines)) from error
 
-    def node_type(self, end: End, where: str) -> NodeSpec:
-        """Returns the table that an end's ids are of; raises GraphSpecError where there is none."""
-        if end.node_type not in self.nodes:
+    def _check_end(self, end: End | None, where: str, node_types: Iterable[str]) -> None:
+        """Raises GraphSpecError: there are no nodes of an end's type."""
+        if end is not None and end.node_type not in node_types:
             raise GraphSpecError(
                 f"{where}: {str(end)!r} names the node type {end.node_type!r}, which is not there"
-                f"{did_you_mean(end.node_type, self.nodes)} There are: {', '.join(self.nodes)}. An end is written "
-                "TYPE.COLUMN."
+                f"{did_you_mean(end.node_type, node_types)} There are: {', '.join(map(str, node_types))}. An end is "
+                "written TYPE.COLUMN."
             )
-        return self.nodes[end.node_type]
 
     def _with_ends(self, task: TaskSpec) -> TaskSpec:
         """Links that are a table of edges have its ends."""
@@ -324,12 +352,12 @@ class GraphSpec:
 
     def _check_vocabularies(self) -> None:
         settings: dict[str, tuple[str, tuple[int, int]]] = {}
-        for section, tables in (("nodes", self.nodes), ("edges", self.edges)):
+        for heading, tables in (("nodes", self.nodes), ("edges", self.edges)):
             for name, table in tables.items():
                 for column in table.x:
                     if column.vocabulary is None:
                         continue
-                    where, counts = f"{section}.{name}.x: {column.column!r}", (column.min_count, column.max_values)
+                    where, counts = f"{heading}.{name}.x: {column.column!r}", (column.min_count, column.max_values)
                     first, first_counts = settings.setdefault(column.vocabulary, (where, counts))
                     if counts != first_counts:
                         raise GraphSpecError(
@@ -337,30 +365,35 @@ class GraphSpec:
                             f"{column.vocabulary!r} {first_counts}. They share their values: say the same at both."
                         )
 
-    def _check_task(self, task: TaskSpec, where: str) -> None:
+    def _check_task(
+        self, task: TaskSpec, where: str, names: Mapping[str, Mapping[str, Any]], values: Mapping[str, Any]
+    ) -> None:
         _check_timed(task, where)
-        if task.edge not in {None, *self.edges}:
+        if task.edge not in {None, *names["edges"]}:
             raise GraphSpecError(
-                f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, self.edges)} There are: "
-                f"{', '.join(self.edges)}."
+                f"{where}.edge: there are no edges {task.edge!r}{did_you_mean(task.edge, names['edges'])} There are: "
+                f"{', '.join(names['edges'])}."
             )
+        if task.edge is not None and None in (task.src, task.dst) and task.edge not in self.edges:
+            return  # whose ends could not be read, which is told there
         if (task.seed is None) == (task.src is None) or (task.src is None) != (task.dst is None):
             raise GraphSpecError(f"{where}: seeds are nodes or links. Give seed: TYPE.COLUMN, or both src: and dst:.")
         for end in task.ends:
-            self.node_type(end, where)
+            self._check_end(end, where, names["nodes"])
         if task.is_links:
             self._check_links(task, where)
         elif task.edge is not None:
             raise GraphSpecError(f"{where}.edge: it is for links alone. Leave it out, or give src: and dst:.")
-        self._check_what_is_predicted(task, where)
+        self._check_what_is_predicted(task, where, values)
 
-    def _check_what_is_predicted(self, task: TaskSpec, where: str) -> None:
-        if task.split is None and task.y is not None:
+    def _check_what_is_predicted(self, task: TaskSpec, where: str, values: Mapping[str, Any]) -> None:
+        has_y, has_split = (values.get(key) is not None for key in ("y", "split"))  # though they may be wrong
+        if has_y and not has_split:
             raise GraphSpecError(
                 f"{where}: the key 'split' is missing, which says what to train and to test on. Needed is {{val: DATE, "
                 "test: DATE}, {column: NAME} or {share: [..]}; or leave y out, so that all rows are predicted."
             )
-        if task.split is not None and task.y is None and not task.is_links:
+        if has_split and not has_y and not task.is_links:
             raise GraphSpecError(
                 f"{where}: without y: COLUMN, its labels, a task of nodes has nothing to train on. Say y; or leave "
                 "split out, so that all rows are predicted."
@@ -381,7 +414,9 @@ class GraphSpec:
                     f"{where}: links need a table, from: PATH, or edge: NAME for those of an edge table."
                 )
             return
-        edges = self.edges[task.edge]
+        edges = self.edges.get(task.edge)
+        if edges is None or edges.src is None or edges.dst is None:
+            return
         needed, actual = (edges.src.node_type, edges.dst.node_type), tuple(end.node_type for end in task.ends)
         if needed != actual:
             raise GraphSpecError(

@@ -17,7 +17,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.host.progress import shown_display
+from lightning_gnnload.host.progress import ProgressLines, shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
 from lightning_gnnload.partition.numbering import number_nodes
@@ -234,13 +234,20 @@ def _stages(progress: bool) -> Iterator[tuple[Advance, StageClock]]:
     disable = not (progress and console.is_terminal)  # else a log gets a blank line
     with StageClock() as clock, shown_display(Progress(console=console, transient=True, disable=disable)) as bars:
         tasks: dict[str, TaskID] = {}
+        lines: dict[str, ProgressLines] = {}
 
         def advance(stage: str, share: float) -> None:
+            nonlocal lines
             clock.enter(stage)
             if stage not in tasks:
                 for task in tasks.values():  # what came before is done, whatever was told of it last
                     bars.update(task, completed=1.0)
+                for line in lines.values():
+                    line.end()
                 tasks[stage] = bars.add_task(stage, total=1.0)
+                lines = {stage: ProgressLines(stage, 1.0)} if progress and not console.is_terminal else {}
             bars.update(tasks[stage], completed=share)
+            for line in lines.values():
+                line.set(share)
 
         yield advance, clock

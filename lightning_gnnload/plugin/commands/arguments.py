@@ -6,7 +6,6 @@ import argparse
 import os
 import re
 import sys
-import traceback
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from difflib import get_close_matches
@@ -14,9 +13,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from lightning_gnnload.datasets.base import Dataset
-from lightning_gnnload.datasets.description import short
+from lightning_gnnload.datasets.description import load_yaml, short
 from lightning_gnnload.datasets.folder import subclass_names
-from lightning_gnnload.errors import GnnLoadError, StoreFormatError
+from lightning_gnnload.errors import StoreFormatError
+from lightning_gnnload.plugin.commands.causes import instantiate, known_cause
 from lightning_gnnload.storage.targets import check_creatable
 
 RENAMED = {"predictions": "out"}
@@ -24,7 +24,6 @@ RENAMED = {"predictions": "out"}
 FANOUT = 10
 """Of each hop, where no sampler is given."""
 YOURS = "package.module.Class of your own"
-_UNION = "raise_union_unexpected_value"  # of jsonargparse
 
 
 class Parser(argparse.ArgumentParser):
@@ -62,7 +61,7 @@ def parse_module(
         parser.add_subclass_arguments(base, name)
     # First, as later arguments win.
     from_config = [] if config is None else ["--config", _data_of(config, command)]
-    with _one_line(command, parser):
+    with _one_line(command, parser, config):
         return instantiate(parser, parser.parse_args([*from_config, *arguments]))
 
 
@@ -94,12 +93,6 @@ def parse_data(command: Parser, arguments: Sequence[str]) -> tuple[argparse.Name
     if strangers or (options.config is None and not rest and not data):
         command.error(f"unknown: {' '.join(strangers)}" if strangers else "give DATA, or --config FILE")
     return options, parse_module(command, options.config, [*data, *sampler_arguments(rest, options.config), *rest]).data
-
-
-def instantiate(parser: Any, settings: Any) -> Any:
-    """Makes all objects whose settings a parser of jsonargparse's has read."""
-    # Older releases have the longer name only, newer ones warn of it.
-    return (getattr(parser, "instantiate", None) or parser.instantiate_classes)(settings)
 
 
 def take_data(arguments: list[str], command: argparse.ArgumentParser) -> list[str]:
@@ -172,33 +165,12 @@ def _check_output(file: Path) -> None:
         raise argparse.ArgumentTypeError(str(error)) from None
 
 
-def known_cause(error: BaseException | None) -> GnnLoadError | None:
-    """Finds this package's error among the causes of another one; None where there is none."""
-    waiting = [error]
-    while waiting:
-        candidate = waiting.pop(0)
-        if isinstance(candidate, GnnLoadError):
-            return candidate
-        if candidate is not None:
-            waiting += [candidate.__cause__, *_of_alternatives(candidate)]
-    return None
-
-
-def _of_alternatives(error: BaseException) -> list[BaseException]:
-    """Why each type of a setting did not take its value: the parser makes the first its cause, the others only
-    words."""
-    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
-    lists = [frame.f_locals.get("exceptions") for frame in frames if frame.f_code.co_name == _UNION]
-    return [cause for errors in lists if isinstance(errors, list) for cause in errors]
-
-
 def read_config(file: Path, command: argparse.ArgumentParser) -> dict[str, Any]:
     """Reads a configuration file; ``command`` reports what is wrong with it in a line, and exits."""
     import yaml
 
     try:
-        with open(file) as opened:
-            read = yaml.safe_load(opened)
+        read = load_yaml(file.read_text())
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         command.error(f"--config {file} cannot be read: {' '.join(str(error).split())}")
     if not isinstance(read, dict):
@@ -227,19 +199,24 @@ def report_failure(command: str, error: BaseException) -> int:
 
 
 @contextmanager
-def _one_line(command: argparse.ArgumentParser, parser: argparse.ArgumentParser) -> Iterator[Any]:
+def _one_line(command: argparse.ArgumentParser, parser: argparse.ArgumentParser, config: Path | None) -> Iterator[Any]:
     import jsonargparse
 
+    from lightning_gnnload.plugin.commands.faults import faults_of_file
     from lightning_gnnload.plugin.commands.reasons import reason
 
     try:
         yield
-    except jsonargparse.ArgumentError as error:
-        command.error(reason(str(error)) or with_nearest(_plain(error), parser))
     except ValueError as error:  # of a class that did not take its settings
+        if config is not None and (lines := faults_of_file(parser, config, parts=("data",))):
+            command.error("\n".join(lines))
         if (ours := known_cause(error)) is not None:
             raise ours from None
         command.error(_plain(error))
+    except jsonargparse.ArgumentError as error:
+        if config is not None and (lines := faults_of_file(parser, config, parts=("data",))):
+            command.error("\n".join(lines))
+        command.error(reason(str(error)) or with_nearest(_plain(error), parser))
 
 
 def _plain(error: Exception) -> str:

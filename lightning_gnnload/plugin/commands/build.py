@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +51,6 @@ def main(arguments: Sequence[str]) -> int:
             overwrite=options.overwrite,
             transforms=options.transforms,
             keep=not options.check,
-            show_progress=sys.stderr.isatty(),
         )
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload build", error)

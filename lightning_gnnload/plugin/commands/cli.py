@@ -16,6 +16,7 @@ from typing import Any
 
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.progress import no_bars_elsewhere
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -23,6 +24,8 @@ _COMMANDS = {
     "test": ("fit", "run a trained model on the test split"),
     "predict": ("fit", "write a trained model's predictions, by your own ids"),
     "plan": ("plan", "predict memory and epoch times before a run"),
+    "init": ("init", "draft a graph.yaml of your tables: ids, keys, times, columns"),
+    "schema": ("schema", "print the JSON Schema of graph.yaml or run.yaml, for editors"),
     "build": ("build", "make a graph folder of your tables: Parquet, CSV, Arrow or SQL"),
     "preaggregate": ("preaggregate", "sum features over all in-neighbours once, in place of a hop"),
     "infer": ("infer", "write a trained model's output for all nodes, by layers"),
@@ -82,7 +85,8 @@ def _run(name: str, module: str) -> int:
             sys.exit(f"gnnload: {type(error).__name__}: {error}")
         return command.main(sys.argv[2:])
 
-    return heeding_signals(f"gnnload {name}", run)
+    with no_bars_elsewhere():
+        return heeding_signals(f"gnnload {name}", run)
 
 
 def heeding_signals(name: str, command: Callable[[], int]) -> int:

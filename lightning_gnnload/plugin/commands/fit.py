@@ -15,12 +15,15 @@ from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, PeerError
 from lightning_gnnload.host import malloc
 from lightning_gnnload.plugin.accelerate import Accelerate
-from lightning_gnnload.plugin.commands.arguments import instantiate, known_cause, read_config, with_nearest
+from lightning_gnnload.plugin.commands.arguments import read_config, with_nearest
+from lightning_gnnload.plugin.commands.causes import instantiate, known_cause
+from lightning_gnnload.plugin.commands.faults import faults_of_file
 from lightning_gnnload.plugin.commands.fromdata import allow_missing, missing_arguments, read_from_data
 from lightning_gnnload.plugin.commands.reasons import reason, refusal, unfit_part
 from lightning_gnnload.plugin.compat import dump_config_again, lightning_cli, pl
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.predictions import PredictionWriter
+from lightning_gnnload.plugin.monitor.epoch_lines import without_bars
 from lightning_gnnload.storage.output import check_output
 
 _REFUSALS = (ValueError, TypeError, RuntimeError, ImportError)
@@ -68,8 +71,15 @@ class GraphCLI(lightning_cli.LightningCLI):
         )
 
     def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
-        for file in _config_files(sys.argv[1:] if args is None else args):
+        files = [*_config_files(sys.argv[1:] if args is None else args)]
+        for file in files:
             read_config(file, parser)
+        self._files = files
+        commands = getattr(self, "_subcommand_parsers", {})
+        named = next((name for name in (sys.argv[1:] if args is None else args) if name in commands), None)
+        for subparser in (parser, *commands.values()):
+            whole = commands[named] if named else parser
+            subparser.error = partial(_error, subparser, files=files, whole=whole)
         try:
             super().parse_arguments(parser, args)
         except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
@@ -80,6 +90,21 @@ class GraphCLI(lightning_cli.LightningCLI):
         config = self.config[command] if command else self.config
         if problem := unfit_part(config):
             parser.error(problem)
+
+    def instantiate_classes(self) -> None:
+        try:
+            super().instantiate_classes()
+        except GnnLoadError as error:
+            self._tell_faults(error)
+            raise
+        except ValueError as error:
+            self._tell_faults(known_cause(error))
+            raise
+
+    def _tell_faults(self, error: GnnLoadError | None) -> None:
+        """Ends the process, if an error is of what the configuration says, with all that is wrong there."""
+        if error is not None and error_reporting.is_reported_here(error):
+            _exit_by_faults(self._parser(self.subcommand), self._files)
 
     def before_instantiate_classes(self) -> None:
         """Takes arguments that the model lacks from the data, before its configuration is saved anywhere."""
@@ -108,6 +133,7 @@ class GraphCLI(lightning_cli.LightningCLI):
             if known_cause(error) is not None:
                 raise
             raise SystemExit(f"gnnload: {refusal(error, self._get(self.config, 'trainer'))}") from None
+        without_bars(trainer)
         if choice := self._get(self.config, "accelerate"):
             trainer.callbacks.append(Accelerate(bf16=choice == "bf16"))  # type: ignore[attr-defined]
         return trainer
@@ -200,11 +226,28 @@ def main(_: Sequence[str]) -> int:
     return 0
 
 
-def _error(parser: lightning_cli.LightningArgumentParser, message: str, cause: Exception | None = None) -> NoReturn:
+def _error(
+    parser: lightning_cli.LightningArgumentParser,
+    message: str,
+    cause: Exception | None = None,
+    *,
+    files: Sequence[Path] = (),
+    whole: lightning_cli.LightningArgumentParser | None = None,
+) -> NoReturn:
     # In the place of the class's own, which prints all options first: more than a screen of them.
     text = with_nearest(message, parser)
+    if text == message and whole is not None:
+        _exit_by_faults(whole, files)
     print(f"gnnload: {text if text != message else reason(message) or message}", file=sys.stderr)
     sys.exit(2)
+
+
+def _exit_by_faults(parser: lightning_cli.LightningArgumentParser, files: Sequence[Path]) -> None:
+    """Ends the process with a line for each fault of the configurations, if they have any by themselves."""
+    if lines := [line for file in files for line in faults_of_file(parser, file)]:
+        count = f"{len(lines)} faults in the configuration\n" if len(lines) > 1 else ""
+        print(f"gnnload: {count}{chr(10).join(lines)}", file=sys.stderr)
+        sys.exit(2)
 
 
 def _exit(error: GnnLoadError) -> NoReturn:

@@ -101,6 +101,24 @@ def test_mistakes_are_named(path: str, value: Any, told: str) -> None:
         GraphSpec.of(changed(path, value))
 
 
+def test_all_mistakes_are_told_at_once_with_their_lines(tmp_path: Path) -> None:
+    (tmp_path / "graph.yaml").write_text(
+        "version: 1\n"
+        "nodes:\n  user: {from: u.csv, idd: uid, x: [{colum: a, as: nomber}]}\n"
+        "  item: {from: 3, id: sku, time_unit: s}\n"
+        "edges:\n  buys:\n    from: b.csv\n    src: usr.u\n    dst: item\n    wieght: 3\n"
+        "tasks:\n  t: {seed: users.uid, y: no, split: {share: [0.5, 0.6]}}\n"
+        "bild: {}\n"
+    )
+    with pytest.raises(GraphSpecError) as raised:
+        GraphSpec.read(tmp_path / "graph.yaml")
+    lines = [
+        line.removeprefix(f"{tmp_path / 'graph.yaml'}:").partition(":")[0] for line in str(raised.value).splitlines()
+    ]
+    assert lines == ["3", "3", "3", "4", "4", "8", "9", "10", "12", "12", "12", "13"]
+    assert len(raised.value.faults) == len(lines)
+
+
 BOMB = "version:\n- &a [x, x]\n" + "".join(
     f"- &{name} [{', '.join([f'*{before}'] * 9)}]\n" for before, name in pairwise("abcdefghijklmnopqrstuvwxyz")
 )

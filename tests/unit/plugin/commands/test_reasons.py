@@ -72,11 +72,11 @@ MISTAKES = {
         ("{", "gnnload: --config run.yaml cannot be read: while parsing a flow mapping"),
         (
             "{class_path: Tables, init_args: {folder: g, nodes: {a: {from: a.csv, idd: x}}, edges: {}}}",
-            "gnnload: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?",
+            "run.yaml:5: nodes.a: there is no key 'idd'; did you mean 'id'?",
         ),
         (
             "{class_path: EdgeListFile, init_args: {path: x, num_features: -1}}",
-            "gnnload: DatasetError: EdgeListFile: num_features is -1",
+            "gnnload: run.yaml:5: data.data: EdgeListFile: num_features is -1",
         ),
     ],
     "  sampler:": [
@@ -92,7 +92,10 @@ MISTAKES = {
         ("  cache: NeighborSampler\n  sampler:", "data.cache: NeighborSampler is no FeatureCache."),
         ("  order: true\n  sampler:", "needed: text or a class and its settings (SeedOrder)"),
         ("  batch_size: [1]\n  sampler:", "data.batch_size cannot be [1]; needed: a whole number."),
-        (f"  batch_size: {'9' * 5000}\n  sampler:", "gnnload: --config run.yaml cannot be read: Exceeds the limit"),
+        (
+            f"  batch_size: {'9' * 5000}\n  sampler:",
+            "gnnload: --config run.yaml cannot be read: a value is none: Exceeds the limit",
+        ),
     ],
     CONFIG[CONFIG.index("data:") :].rstrip(): [
         ("data: 5", "data.data is not given; for example\n  class_path: Debian"),
@@ -122,7 +125,7 @@ MISTAKES = {
         ("devices: 1, callbacks: [{class_path: ModelCheckpoint, init_args: {moniter: x}}]", "did you mean monitor?"),
         (
             "devices: 1, strategy: {class_path: FactoredStrategy, init_args: {staleness: -1}}",
-            "gnnload: RoleConfigError: staleness=-1: a who",
+            "gnnload: run.yaml:1: trainer.strategy: staleness=-1: a who",
         ),
     ],
     "accelerator: cpu": [
@@ -224,6 +227,50 @@ def test_what_is_no_configuration_is_told_by_its_name(
     assert said in told
     assert len(told) < 400
     assert ended.value.code == 2
+
+
+MANY = """\
+trainer:
+  max_epoch: 6
+  callbacks: [{class_path: ModelCheckpoint, init_args: {filname: model}}, {class_path: EarlyStoping}]
+model: {class_path: SAGE, init_args: {hiden: 3, lr: fast, dropout: 1e-1}}
+data:
+  data:
+    class_path: Tables
+    init_args:
+      foldr: graph
+      nodes:
+        paper: {from: papers.parquet, idd: doi, x: [{column: venue, min_cout: 1}]}
+      edges:
+        cites: {from: cites.parquet, src: papr.citing, dst: paper.cited}
+  sampler: {class_path: NeighborSampler, init_args: {fanout: [10, 10], replace: ja}}
+  batch_size: many
+  val_sampler: {class_path: NeighborSampler}
+optimizer: {class_path: Adm}
+sed_everything: 1
+"""
+
+
+def test_all_mistakes_of_a_configuration_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "run.yaml").write_text(MANY)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", "run.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert ended.value.code == 2
+    first, *lines = capsys.readouterr().err.splitlines()
+    assert first == f"gnnload: {len(lines)} faults in the configuration"
+    words = {  # of each mistake, with its line
+        (2, "max_epochs?"), (3, "filename?"), (3, "EarlyStopping?"), (4, "hidden?"), (4, "lr of SAGE"), (9, "folder?"),
+        (11, "'id'?"), (11, "'min_count'?"), (13, "'paper'?"), (14, "fanouts?"), (14, "replace of"), (15, "batch_size"),
+        (16, "val_sampler"), (17, "Adam?"), (18, "seed_everything?"),
+    }  # fmt: skip
+    assert len(lines) == len(words)
+    for line, word in words:
+        assert any(told.startswith(f"run.yaml:{line}: ") and word in told for told in lines), (line, word)
 
 
 def test_what_stands_on_the_command_line_is_told_as_what_stands_in_a_file(
