@@ -133,6 +133,7 @@ def test_a_mistake_in_a_description_is_told_as_in_graph_yaml(
     nodes, edges = {"a": {"from": "a.csv", "idd": "x"}}, {"e": {"from": "e.csv", "src": "a.s", "dst": "a.t"}}
     given = {"class_path": "Tables", "init_args": {"folder": "graph", "nodes": nodes, "edges": edges}}
     (tmp_path / "run.yaml").write_text(json.dumps({"data": {"data": given}}))
-    assert cache_command.main(["--config", str(tmp_path / "run.yaml")]) == 2
-    [line] = capsys.readouterr().out.splitlines()
-    assert line.startswith("gnnload cache: GraphSpecError: nodes.a: there is no key 'idd'; did you mean 'id'?")
+    with pytest.raises(SystemExit) as ended:
+        cache_command.main(["--config", str(tmp_path / "run.yaml")])
+    assert ended.value.code == 2
+    assert "run.yaml:1: nodes.a: there is no key 'idd'; did you mean 'id'?" in capsys.readouterr().err
