@@ -125,9 +125,10 @@ class DataLoader(dgl.dataloading.DataLoader):
             settings = (device, use_ddp, ddp_seed, batch_size, drop_last, shuffle)
             super().__init__(graph, indices, graph_sampler, *settings, use_uva=use_uva, **own, **kwargs)
             return
-        refuse_unknown(type(self).__name__, kwargs, keywords_of(torch.utils.data.DataLoader.__init__))
+        keywords = [name for name in keywords_of(torch.utils.data.DataLoader.__init__) if name not in _DGLS]
+        refuse_unknown(type(self).__name__, kwargs, keywords)
         for name, value in {**kwargs, "gpu_cache": gpu_cache}.items():
-            if name in _REFUSED and value not in (None, 0, True if name == "in_order" else None):
+            if name in _REFUSED and value is not None and value is not _DEFAULTS.get(name):
                 raise LoaderConfigError(f"DataLoader does not support {name}={value!r}: {_REFUSED[name]}")
         check_whole_number("batch_size", batch_size, LoaderConfigError)
         num_workers = as_integer("num_workers", kwargs.pop("num_workers", 0), LoaderConfigError)
@@ -331,6 +332,9 @@ class DataLoader(dgl.dataloading.DataLoader):
         )
 
 
+_DGLS = ("dataset", "pin_memory")
+"""Keywords of torch's DataLoader that DGL's sets itself."""
+_DEFAULTS = {"timeout": 0, "in_order": True}
 _REFUSED = {
     "timeout": "it bounds the wait for a worker process; threads need none.",
     "multiprocessing_context": "it says how worker processes begin; workers are threads. Leave it out.",

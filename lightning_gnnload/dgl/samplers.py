@@ -268,7 +268,7 @@ class ShaDowKHopSampler(KernelSampler, dgl.dataloading.ShaDowKHopSampler):
     prefetch_labels = ()
 
     def inner(self, g: Any) -> Sampler:
-        return NeighborSampler.inner(self, g)  # type: ignore[arg-type]
+        return NeighborSampler.inner(self, g)
 
     def sample(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> tuple[Any, Any, Any]:
         if not self.is_able(g):
