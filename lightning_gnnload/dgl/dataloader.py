@@ -127,7 +127,9 @@ class DataLoader(dgl.dataloading.DataLoader):
             return
         keywords = [name for name in keywords_of(torch.utils.data.DataLoader.__init__) if name not in _DGLS]
         refuse_unknown(type(self).__name__, kwargs, keywords)
-        for name, value in {**kwargs, "gpu_cache": gpu_cache}.items():
+        # Examples give caches of no rows where they want none.
+        cached = any(count for sizes in (gpu_cache or {}).values() for count in sizes.values())
+        for name, value in {**kwargs, "gpu_cache": gpu_cache if cached else None}.items():
             if name in _REFUSED and value is not None and value is not _DEFAULTS.get(name):
                 raise LoaderConfigError(f"DataLoader does not support {name}={value!r}: {_REFUSED[name]}")
         check_whole_number("batch_size", batch_size, LoaderConfigError)
