@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-IMPORTS = (
-    (re.compile(r"^import dgl$", re.MULTILINE), "import lightning_gnnload.dgl as dgl"),
-    (re.compile(r"^from dgl\.dataloading import", re.MULTILINE), "from lightning_gnnload.dgl import"),
-)
+_FROM = re.compile(r"^from dgl\.dataloading import", re.MULTILINE), "from lightning_gnnload.dgl import"
+_WHOLE = re.compile(r"^import dgl$", re.MULTILINE), "import lightning_gnnload.dgl as dgl"
+IMPORTS = (_FROM, _WHOLE)
+"""The second one where a program writes ``dgl.dataloading.DataLoader``."""
 
 
 class Example(NamedTuple):
@@ -117,6 +117,6 @@ def changed(source: str, edits: tuple[tuple[str, str], ...]) -> str:
 def with_our_imports(source: str) -> tuple[str, int]:
     """Returns a source with our names in the place of DGL's, and how many lines differ."""
     ours = source
-    for pattern, line in IMPORTS:
+    for pattern, line in IMPORTS if "dgl.dataloading." in source else IMPORTS[:1]:
         ours = pattern.sub(line, ours)
     return ours, sum(a != b for a, b in zip(source.splitlines(), ours.splitlines(), strict=True))
