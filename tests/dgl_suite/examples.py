@@ -61,6 +61,7 @@ EXAMPLES = (
             ("[15, 10, 5], 1024", "[15, 10, 5], 256"),
             ("datamodule.in_feats, 256", "datamodule.in_feats, 32"),
             ("lr=0.001", "lr=0.01"),
+            ("save_top_k=1", 'save_top_k=1, mode="max"'),  # or it keeps the worst epoch
         ),
         r"Test accuracy: tensor\(([\d.]+)",
         "test accuracy",

@@ -33,7 +33,7 @@ def community_graph() -> tuple[Any, torch.Tensor]:
     src, dst = src[is_edge], dst[is_edge]
     g = dgl.graph((torch.cat([src, dst]), torch.cat([dst, src])), num_nodes=NODES)
     centers = torch.randn(CLASSES, WIDTH, generator=draw)
-    g.ndata["feat"] = 0.6 * centers[label] + torch.randn(NODES, WIDTH, generator=draw)
+    g.ndata["feat"] = 0.3 * centers[label] + torch.randn(NODES, WIDTH, generator=draw)
     return g, label
 
 
