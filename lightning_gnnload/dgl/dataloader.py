@@ -43,8 +43,8 @@ class DataLoader(dgl.dataloading.DataLoader):
       parts alone, always of the same rows.
     - ``use_uva`` samples on the host, by threads, and copies mini-batches to the device.
 
-    Of a sampler that is not of this package, or of a negative sampler of yours, the loader is DGL's own, and only what
-    our samplers draw is drawn by our kernels.
+    Of a sampler that is not of this package, or of a subclass or a negative sampler of yours, the loader is DGL's own,
+    and only what our samplers draw is drawn by our kernels.
 
     Args:
         graph: a DGLGraph, which may have types.
@@ -113,10 +113,10 @@ class DataLoader(dgl.dataloading.DataLoader):
             "use_alternate_streams": use_alternate_streams,
             "pin_prefetcher": pin_prefetcher,
         }
-        is_able: Callable[[Any], bool] = getattr(graph_sampler, "is_able", lambda g: False)
+        has_names: Callable[[Any], bool] = getattr(graph_sampler, "has_names", lambda g: False)
         self._rows: NodeRows | None = None
         # Of anything else, such as a data set of mini-batches of ids, DGL makes what it can.
-        if is_able(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
+        if has_names(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
             kind = EdgeRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeRows
             self._rows = kind(graph, indices, graph_sampler)
         if self._rows is None:
@@ -150,7 +150,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             batch_size,
             drop_last,
             shuffle,
-            **{name: kwargs[name] for name in ("generator",) if name in kwargs},
+            generator=kwargs.get("generator"),
         )
         self._shares = (distributed.get_world_size(), distributed.get_rank()) if use_ddp else (1, 0)
         # As the user gave them: DGL's constructor would start worker processes, pin the graph, and make further copies.

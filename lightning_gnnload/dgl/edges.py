@@ -38,11 +38,12 @@ class EdgePredictionSampler(dgl.dataloading.EdgePredictionSampler):
                 raise SamplerConfigError(f"exclude={mode!r} needs {name}=, by which edges that go back are found.")
         super().__init__(sampler, exclude, reverse_eids, reverse_etypes, negative_sampler, prefetch_labels)
 
-    def is_able(self, g: Any) -> bool:
-        """Whether threads may make its mini-batches: its samplers are ours, whose draws have names."""
+    def has_names(self, g: Any) -> bool:
+        """Whether its mini-batches are named by a key alone, so that threads may make them: all that draws is ours."""
         negatives = self.negative_sampler
         is_ours = negatives is None or type(negatives) in (PerSourceUniform, GlobalUniform)
-        return is_ours and isinstance(self.sampler, KernelSampler) and self.sampler.is_able(g)
+        is_ours &= type(self) is EdgePredictionSampler and isinstance(self.sampler, KernelSampler)
+        return is_ours and self.sampler.has_names(g)
 
 
 def as_edge_prediction_sampler(

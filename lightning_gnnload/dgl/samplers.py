@@ -51,6 +51,13 @@ class KernelSampler:
         """Whether our kernels draw from this graph."""
         return isinstance(g, dgl.DGLGraph) and g.device.type == "cpu"
 
+    def has_names(self, g: Any) -> bool:
+        """Whether its mini-batches are named by a key alone, so that threads may make them: nobody has changed what it
+        does, in a subclass."""
+        makers = [getattr(type(self), name, None) for name in ("sample", "sample_blocks", "assign_lazy_features")]
+        modules = {maker.__module__ for maker in makers if maker is not None}
+        return self.is_able(g) and modules <= {__name__, "dgl.dataloading.base"}
+
     def drawn(self, g: Any, seed_nodes: Any, exclude_eids: Any) -> tuple[Any, Any]:
         """Draws around nodes as DGL's own code asks for it. Returns the input nodes, and blocks or a subgraph."""
         graph = self.graph_of(g)

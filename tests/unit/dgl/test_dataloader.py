@@ -292,13 +292,20 @@ def test_samplers_and_negatives_of_the_users_leave_the_loader_to_dgl() -> None:
 
     g = graph()
     own = dgl.dataloading.NeighborSampler([2], prefetch_node_feats=["feat"])
-    for sampler in (
-        own,
-        as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=lambda g, ids: (ids, ids)),
-    ):
+
+    class Twice(NeighborSampler):
+        """Draws two more hops of each."""
+
+        def sample_blocks(self, g: Any, seed_nodes: Any, exclude_eids: Any = None) -> Any:
+            input_nodes, _, blocks = super().sample_blocks(g, seed_nodes, exclude_eids)
+            return input_nodes, seed_nodes, [*blocks, *blocks]
+
+    negatives = as_edge_prediction_sampler(NeighborSampler([2]), negative_sampler=lambda g, ids: (ids, ids))
+    for sampler, num_blocks in ((own, 1), (negatives, 1), (Twice([2]), 2)):
         loader = DataLoader(g, torch.arange(20), sampler, batch_size=10)
         batches = list(loader)
         assert len(batches) == len(loader) == 2
+        assert len(batches[0][-1]) == num_blocks
         for block in batches[0][-1]:
             check_block(block, g)
         with pytest.raises(LoaderConfigError, match="DGL's own"):
