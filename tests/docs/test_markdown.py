@@ -65,7 +65,7 @@ def ids_of(batch: Any) -> Any:
         return {name: ids_of(ids) for name, ids in batch.items()}
     if isinstance(batch, torch.Tensor):
         return batch.tolist()
-    return ids_of(batch.nodes if hasattr(batch, "nodes") else batch.n_id)
+    return ids_of(next(getattr(batch, name) for name in ("nodes", "n_id", "input_nodes") if hasattr(batch, name)))
 
 
 def test_loops_of_the_guides_are_read_for_two_epochs() -> None:
