@@ -63,14 +63,16 @@ def subgraph_of(batch: MiniBatch, g: Any, graph: Graph, excluded: Excluded) -> t
     nodes = {name: ids.to(g.idtype) for name, ids in _cut(batch, g, graph).nodes.items()}
     subgraph = g.subgraph(nodes, relabel_nodes=True)
     if excluded:
-        kept = {
+        remaining = {
             name: (~torch.isin(subgraph.edges[name].data[dgl.EID].long(), excluded[name])).nonzero().view(-1)
             if name in excluded
             else subgraph.edges(etype=name, form="eid")
             for name in g.canonical_etypes
         }
-        ids = {name: subgraph.edges[name].data[dgl.EID][rows.long()] for name, rows in kept.items()}
-        subgraph = subgraph.edge_subgraph({name: rows.to(g.idtype) for name, rows in kept.items()}, relabel_nodes=False)
+        ids = {name: subgraph.edges[name].data[dgl.EID][rows.long()] for name, rows in remaining.items()}
+        subgraph = subgraph.edge_subgraph(
+            {name: rows.to(g.idtype) for name, rows in remaining.items()}, relabel_nodes=False
+        )
         for name, rows in ids.items():
             subgraph.edges[name].data[dgl.EID] = rows
     return _as_dgl(nodes), subgraph
@@ -101,14 +103,16 @@ def pair_graph_of(g: Any, edges: Mapping[Any, Any], seeds: Mapping[str, torch.Te
     return graph
 
 
-def fetch(names: Any, views: Callable[[Any], Any], tables: Callable[[Any], Any], types: list[Any], ids: str) -> None:
+def fetch_columns(
+    names: Any, views: Callable[[Any], Any], tables: Callable[[Any], Any], types: list[Any], ids: str
+) -> None:
     """Gathers the columns of these names for the rows of views: names of the only type, or dicts of them by type.
 
     ``views(type)`` is a frame of a mini-batch, whose column ``ids`` says which rows of ``tables(type)`` it has.
     """
     by_type = names if isinstance(names, Mapping) else {types[0]: names or ()}
-    for of_type, columns in by_type.items():
-        frame, table = views(of_type).data, tables(of_type).data
+    for type_name, columns in by_type.items():
+        frame, table = views(type_name).data, tables(type_name).data
         for name in columns:
             frame[name] = _rows(table[name], frame[ids].long())
 
@@ -138,9 +142,11 @@ def _frame(frame: Any, rows: torch.Tensor, ids: str) -> Any:
 
 def _without(block: Block, ids: torch.Tensor, excluded: torch.Tensor) -> tuple[Block, torch.Tensor]:
     """Returns a block without edges that are excluded, and the ids of the others."""
-    kept = ~torch.isin(ids, excluded)
+    remaining = ~torch.isin(ids, excluded)
     counts = torch.zeros(block.num_edges + 1, dtype=torch.int32)
-    torch.cumsum(kept, 0, dtype=torch.int32, out=counts[1:])
-    weight = None if block.edge_weight is None else block.edge_weight[kept]
-    rest = Block(counts[block.indptr.long()], block.indices[kept], block.num_dst, block.num_src, edge_weight=weight)
-    return rest, ids[kept]
+    torch.cumsum(remaining, 0, dtype=torch.int32, out=counts[1:])
+    weight = None if block.edge_weight is None else block.edge_weight[remaining]
+    rest = Block(
+        counts[block.indptr.long()], block.indices[remaining], block.num_dst, block.num_src, edge_weight=weight
+    )
+    return rest, ids[remaining]

@@ -108,7 +108,7 @@ class DataLoader(dgl.dataloading.DataLoader):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
-        own = {
+        prefetching = {
             "use_prefetch_thread": use_prefetch_thread,
             "use_alternate_streams": use_alternate_streams,
             "pin_prefetcher": pin_prefetcher,
@@ -117,13 +117,13 @@ class DataLoader(dgl.dataloading.DataLoader):
         self._rows: NodeRows | None = None
         # Of anything else, such as a data set of mini-batches of ids, DGL makes what it can.
         if has_names(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
-            kind = EdgeRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeRows
-            self._rows = kind(graph, indices, graph_sampler)
+            rows_class = EdgeRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeRows
+            self._rows = rows_class(graph, indices, graph_sampler)
         if self._rows is None:
             if gpu_cache is not None:
                 kwargs["gpu_cache"] = gpu_cache
             settings = (device, use_ddp, ddp_seed, batch_size, drop_last, shuffle)
-            super().__init__(graph, indices, graph_sampler, *settings, use_uva=use_uva, **own, **kwargs)
+            super().__init__(graph, indices, graph_sampler, *settings, use_uva=use_uva, **prefetching, **kwargs)
             return
         keywords = [name for name in keywords_of(torch.utils.data.DataLoader.__init__) if name not in _DGLS]
         refuse_unknown(type(self).__name__, kwargs, keywords)
@@ -137,14 +137,14 @@ class DataLoader(dgl.dataloading.DataLoader):
         check_whole_number("num_workers", num_workers, LoaderConfigError, least=0)
         prefetch_factor = kwargs.pop("prefetch_factor", None)
         self._worker_init_fn = kwargs.pop("worker_init_fn", None)
-        place = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
-        if place.type != "cpu":
-            DGLFormat().check_device(place)
+        target = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
+        if target.type != "cpu":
+            DGLFormat().check_device(target)
         super().__init__(
             graph,
             self._rows.by_type if isinstance(indices, Mapping) else next(iter(self._rows.by_type.values())),
             graph_sampler,
-            place,
+            target,
             use_ddp,
             ddp_seed,
             batch_size,
@@ -196,7 +196,7 @@ class DataLoader(dgl.dataloading.DataLoader):
 
     def __len__(self) -> int:
         if self._rows is None:
-            return len(self.dataset)
+            return super().__len__()
         return (self._num_own + (0 if self.drop_last else self._size - 1)) // self._size
 
     @property
@@ -221,14 +221,16 @@ class DataLoader(dgl.dataloading.DataLoader):
         rows, order = self._rows, self._order(epoch)
         assert rows is not None
         # The graph may have been changed since the last epoch, and so may settings of the sampler.
-        kind = type(rows)(self.graph, rows.indices, rows.sampler)
-        workload = Workload(kind.graph, kind.drawing.inner(self.graph), lambda *_: kind, seed=self.seed)
+        epoch_rows = type(rows)(self.graph, rows.indices, rows.sampler)
+        workload = Workload(
+            epoch_rows.graph, epoch_rows.drawing.inner(self.graph), lambda *_: epoch_rows, seed=self.seed
+        )
         loader = SampledLoader(
-            BatchSource(GraphData(kind.graph), workload),
+            BatchSource(GraphData(epoch_rows.graph), workload),
             num_threads=self.num_workers,
             num_ahead=None if self.prefetch_factor is None else self.num_workers * self.prefetch_factor,
             on_thread=self._init_thread,
-            convert=kind.convert,
+            convert=epoch_rows.convert,
         )
         requests = (
             BatchRequest(epoch, step, 0, 1, order[step * self._size : (step + 1) * self._size])

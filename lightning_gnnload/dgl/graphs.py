@@ -44,7 +44,7 @@ def is_typed(g: Any) -> bool:
     return len(g.ntypes) > 1 or len(g.canonical_etypes) > 1
 
 
-def edge_type_of(g: Any, name: Any) -> Any:
+def canonical_type(g: Any, name: Any) -> Any:
     """Returns the canonical edge type of a name; raises SamplerConfigError for one that is none, or is of several."""
     if name in g.canonical_etypes:
         return name
@@ -55,55 +55,58 @@ def edge_type_of(g: Any, name: Any) -> Any:
     return named[0]
 
 
-def checked_ids(ids: Any, count: int, things: str) -> torch.Tensor:
+def checked_ids(ids: Any, count: int, label: str) -> torch.Tensor:
     """Returns ids, int64 ``[R]`` on the CPU; raises SeedError for what is none, or lies outside ``[0, count)``."""
     try:
         ids = torch.as_tensor(ids)
     except (TypeError, ValueError, RuntimeError):
-        raise SeedError(f"{things}: ids are needed, but {ids!r:.100} was given.") from None
+        raise SeedError(f"{label}: ids are needed, but {ids!r:.100} was given.") from None
     # A tensor of an empty list has floats, but no fractions.
     if ids.ndim != 1 or ids.is_complex() or ids.dtype is torch.bool or (ids.is_floating_point() and ids.numel()):
         advice = " Of a mask, give mask.nonzero().view(-1)." if ids.dtype is torch.bool else ""
-        raise SeedError(f"{things}: ids [R] are needed, but {ids.dtype} {list(ids.shape)} was given.{advice}")
+        raise SeedError(f"{label}: ids [R] are needed, but {ids.dtype} {list(ids.shape)} was given.{advice}")
     ids = ids.detach().cpu().long()
     bad = ids[(ids < 0) | (ids >= count)]
     if len(bad):
-        raise SeedError(f"{things}: {int(bad[0])} is none of them; ids must lie in [0, {count}).")
+        raise SeedError(f"{label}: {int(bad[0])} is none of them; ids must lie in [0, {count}).")
     return ids
 
 
 def _as_graph(g: Any, prob: str | None) -> Graph:
     names = {edge_type: edge_type for edge_type in g.canonical_etypes} if is_typed(g) else {UNTYPED: g.etypes[0]}
-    weights, kept = {}, {}
+    weights, masked_edges = {}, {}
     for key, name in names.items() if prob is not None else ():
         column = g.edges[name].data.get(prob)
         if column is not None and column.dtype is torch.bool:
-            kept[key] = column.view(-1).nonzero().view(-1)
+            masked_edges[key] = column.view(-1).nonzero().view(-1)
         elif column is not None:
             weights[key] = drawable_weights(repr(prob), column)
             if weights[key] is None:
                 raise SamplerConfigError(
                     f"prob={prob!r}: edata[{prob!r}] must be finite numbers of 0 or more, [E], or booleans."
                 )
-    if prob is not None and not weights and not kept:
+    if prob is not None and not weights and not masked_edges:
         raise SamplerConfigError(
             f"prob={prob!r} (or mask=): no edges have this column. Set g.edata[{prob!r}], one entry an edge."
         )
-    if UNTYPED in names and not kept:
+    if UNTYPED in names and not masked_edges:
         return dgl_topology(g, weights.get(UNTYPED), None)
     edges = {key: g.edges(etype=name, order="eid") for key, name in names.items()}
     if weights:  # by which all types are drawn, where one is
         weights = {key: weights.get(key, torch.ones(len(src))) for key, (src, _) in edges.items()}
-    chosen = {key: (src[kept[key]], dst[kept[key]]) if key in kept else (src, dst) for key, (src, dst) in edges.items()}
-    weights = {key: rows[kept[key]] if key in kept else rows for key, rows in weights.items()}
+    chosen = {
+        key: (src[masked_edges[key]], dst[masked_edges[key]]) if key in masked_edges else (src, dst)
+        for key, (src, dst) in edges.items()
+    }
+    weights = {key: rows[masked_edges[key]] if key in masked_edges else rows for key, rows in weights.items()}
     counts = {name: g.num_nodes(name) for name in g.ntypes} if is_typed(g) else {UNTYPED: g.num_nodes()}
     graph = graph_of_columns(counts, chosen, edge_weight=weights)
-    if kept:  # edges are numbered as they are among all
+    if masked_edges:  # edges are numbered as they are among all
         order = np.arange(graph.num_edges) if graph.edge_order is None else np.array(graph.edge_order, np.int64)
         numbers = graph.edge_types_of(np.arange(graph.num_edges)) if is_typed(g) else np.zeros(len(order), np.int32)
         for number, key in enumerate(names):
-            if key in kept:
+            if key in masked_edges:
                 at = numbers == number
-                order[at] = kept[key].numpy()[order[at]]
+                order[at] = masked_edges[key].numpy()[order[at]]
         graph.edge_order = order
     return graph

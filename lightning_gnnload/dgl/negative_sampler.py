@@ -70,14 +70,14 @@ class GlobalUniform(own.GlobalUniform):
     def pairs(self, g: Any, src: np.ndarray, rows: np.ndarray, edge_type: Any, key: DrawKey) -> tuple[Any, Any]:
         """As :meth:`PerSourceUniform.pairs`, but for pairs that are not found: ``[P]``, where P is at most R * k."""
         num_src, num_dst = g.num_nodes(edge_type[0]), g.num_nodes(edge_type[2])
-        chosen, seen = np.full(len(rows) * self.k, -1), np.empty(0, np.int64)
+        chosen, earlier_pairs = np.full(len(rows) * self.k, -1), np.empty(0, np.int64)
         for number in range(_MOST_ROUNDS):
             missing = np.flatnonzero(chosen < 0)
             if not len(missing):
                 break
-            heads, tails = (ends.ravel()[missing] for ends in _drawn(rows, self.k, number, key, num_src, num_dst))
+            heads, tails = (nodes.ravel()[missing] for nodes in _drawn(rows, self.k, number, key, num_src, num_dst))
             pair = heads * num_dst + tails
-            ids = (torch.from_numpy(ends).to(g.idtype) for ends in (heads, tails))
+            ids = (torch.from_numpy(nodes).to(g.idtype) for nodes in (heads, tails))
             is_fine = ~g.has_edges_between(*ids, etype=edge_type).numpy().astype(bool)
             if self.exclude_self_loops and edge_type[0] == edge_type[2]:
                 is_fine &= heads != tails
@@ -85,8 +85,8 @@ class GlobalUniform(own.GlobalUniform):
                 is_first = np.zeros(len(pair), bool)
                 fine = np.flatnonzero(is_fine)
                 is_first[fine[np.unique(pair[fine], return_index=True)[1]]] = True
-                is_fine &= is_first & ~np.isin(pair, seen)
-                seen = np.concatenate([seen, pair[is_fine]])
+                is_fine &= is_first & ~np.isin(pair, earlier_pairs)
+                earlier_pairs = np.concatenate([earlier_pairs, pair[is_fine]])
             chosen[missing[is_fine]] = pair[is_fine]
         heads, tails = np.divmod(chosen[chosen >= 0], max(num_dst, 1))
         return heads, tails
@@ -99,12 +99,12 @@ def _checked(k: Any) -> int:
     return k
 
 
-def _drawn(rows: np.ndarray, k: int, number: int, key: DrawKey, *ends: int) -> list[np.ndarray]:
-    """Returns a number below each of ``ends``, int64 ``[R, k]``, of the round ``number`` of draws."""
+def _drawn(rows: np.ndarray, k: int, number: int, key: DrawKey, *limits: int) -> list[np.ndarray]:
+    """Returns a number below each of ``limits``, int64 ``[R, k]``, of the round ``number`` of draws."""
     counter = np.zeros((len(rows), k, 4), np.uint32)
     counter[..., 0], counter[..., 1] = (rows & 0xFFFFFFFF)[:, None], (rows >> 32)[:, None]
     counter[..., 2], counter[..., 3] = np.arange(k), number
     words = philox(counter, stream_keys(key.seed, key.epoch, _TAG)[0]).astype(np.uint64)
     # Of 64 bits: at most 2**-32 of the numbers come more often than others, by one in 2**32.
-    numbers = [words[..., 2 * at] << np.uint64(32) | words[..., 2 * at + 1] for at in range(len(ends))]
-    return [(number % np.uint64(max(end, 1))).astype(np.int64) for number, end in zip(numbers, ends, strict=True)]
+    numbers = [words[..., 2 * at] << np.uint64(32) | words[..., 2 * at + 1] for at in range(len(limits))]
+    return [(number % np.uint64(max(limit, 1))).astype(np.int64) for number, limit in zip(numbers, limits, strict=True)]

@@ -12,9 +12,9 @@ import torch
 from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.visibility import VisibleEdges
-from lightning_gnnload.dgl.blocks import blocks_of, fetch, pair_graph_of, subgraph_of
+from lightning_gnnload.dgl.blocks import blocks_of, fetch_columns, pair_graph_of, subgraph_of
 from lightning_gnnload.dgl.edges import EdgePredictionSampler
-from lightning_gnnload.dgl.graphs import checked_ids, edge_type_of
+from lightning_gnnload.dgl.graphs import canonical_type, checked_ids
 from lightning_gnnload.dgl.samplers import as_excluded, first_node
 from lightning_gnnload.errors import SeedError
 from lightning_gnnload.ops import Draw, DrawKey
@@ -111,13 +111,13 @@ class NodeRows(SeedKind):
         g, sampler = self.g, self.drawing
         if not sampler.yields_blocks:
             input_nodes, part = subgraph_of(batch, g, self.graph, excluded)
-            fetch(sampler.prefetch_node_feats, part.nodes.__getitem__, g.nodes.__getitem__, g.ntypes, dgl.NID)
+            fetch_columns(sampler.prefetch_node_feats, part.nodes.__getitem__, g.nodes.__getitem__, g.ntypes, dgl.NID)
             _fetch_edges(sampler.prefetch_edge_feats, part, g)
             return input_nodes, *output, part
         input_nodes, blocks = blocks_of(batch, g, self.graph, excluded)
         source, target = blocks[0].srcnodes.__getitem__, blocks[-1].dstnodes.__getitem__
-        fetch(sampler.prefetch_node_feats, source, g.nodes.__getitem__, g.ntypes, dgl.NID)
-        fetch(sampler.prefetch_labels, target, g.nodes.__getitem__, g.ntypes, dgl.NID)
+        fetch_columns(sampler.prefetch_node_feats, source, g.nodes.__getitem__, g.ntypes, dgl.NID)
+        fetch_columns(sampler.prefetch_labels, target, g.nodes.__getitem__, g.ntypes, dgl.NID)
         for block in blocks:
             _fetch_edges(sampler.prefetch_edge_feats, block, g)
         return input_nodes, *output, blocks
@@ -131,7 +131,7 @@ class EdgeRows(NodeRows):
     def __init__(self, g: Any, indices: Any, sampler: EdgePredictionSampler) -> None:
         super().__init__(g, indices, sampler)
         self._ends = {name: tuple(map(_long, g.edges(etype=name, order="eid"))) for name in self._names}
-        # What DGL makes of a graph when it is first asked is made here, by one thread.
+        # What DGL makes of a graph when it is first edge_ids is made here, by one thread.
         for name in self._names if sampler.negative_sampler is not None else ():
             none = torch.empty(0, dtype=g.idtype)
             g.has_edges_between(none, none, etype=name)
@@ -145,7 +145,7 @@ class EdgeRows(NodeRows):
         return self.g.canonical_etypes
 
     def _type_of(self, name: Any) -> Any:
-        return edge_type_of(self.g, name)
+        return canonical_type(self.g, name)
 
     def _checked(self, name: Any, ids: Any) -> torch.Tensor:
         return checked_ids(ids, self.g.num_edges(self._type_of(name)), f"indices of edges of type {name!r}")
@@ -153,8 +153,13 @@ class EdgeRows(NodeRows):
     @property
     def settings_by_name(self) -> dict[str, Any]:
         sampler, negatives = self.sampler, self.sampler.negative_sampler
-        drawn = None if negatives is None else [type(negatives).__name__, *map(repr, vars(negatives).values())]
-        return {"exclude": sampler.exclude if isinstance(sampler.exclude, str) else None, "negatives": drawn}
+        negative_settings = (
+            None if negatives is None else [type(negatives).__name__, *map(repr, vars(negatives).values())]
+        )
+        return {
+            "exclude": sampler.exclude if isinstance(sampler.exclude, str) else None,
+            "negatives": negative_settings,
+        }
 
     def nodes_of(self, rows: np.ndarray) -> np.ndarray:
         nodes = np.empty((len(rows), 2), np.int64)
@@ -164,21 +169,21 @@ class EdgeRows(NodeRows):
         return nodes
 
     def ask(self, rows: np.ndarray, key: DrawKey) -> SeedBatch:
-        parts, ends = [], []
+        parts, endpoints = [], []
         for name, at in self.by_name(rows).items():
             src, dst = (ids[self._ids[rows[at]]] for ids in self._ends[name])
             pairs = [(name, "pairs", src, dst)]
             if (negatives := self.sampler.negative_sampler) is not None:
                 pairs.append((name, "negatives", *negatives.pairs(self.g, src, rows[at], name, key)))
-            for name, what, heads, tails in pairs:
-                parts.append((name, what, len(heads)))
+            for name, purpose, heads, tails in pairs:
+                parts.append((name, purpose, len(heads)))
                 first = [first_node(self.g, node_type) for node_type in name[::2]]
-                ends.append(np.stack([heads + first[0], tails + first[1]], axis=1))
-        nodes = np.concatenate([np.empty((0, 2), np.int64), *ends])
+                endpoints.append(np.stack([heads + first[0], tails + first[1]], axis=1))
+        nodes = np.concatenate([np.empty((0, 2), np.int64), *endpoints])
         seeds, _, positions = distinct_ends(nodes, np.zeros(len(nodes), np.int64), max(self.graph.num_nodes, 1))
         columns, begin, within = {"rows": torch.from_numpy(rows)}, 0, self._within_type(seeds)
-        for name, what, count in parts:
-            columns[f"{what}.{self._names.index(name)}"] = torch.from_numpy(within[positions[begin : begin + count]])
+        for name, purpose, count in parts:
+            columns[f"{purpose}.{self._names.index(name)}"] = torch.from_numpy(within[positions[begin : begin + count]])
             begin += count
         return SeedBatch(Draw(seeds, key), None, columns)
 
@@ -198,8 +203,12 @@ class EdgeRows(NodeRows):
         edges = {name: torch.from_numpy(self._ids[rows[at]]) for name, at in self.by_name(rows).items()}
         seeds = self._seeds_by_type(batch.seeds.numpy())
         pairs, negatives = (
-            {self._names[int(name.split(".")[1])]: tuple(rows.T) for name, rows in columns.items() if name[:4] == what}
-            for what in ("pair", "nega")
+            {
+                self._names[int(name.split(".")[1])]: tuple(rows.T)
+                for name, rows in columns.items()
+                if name[:4] == purpose
+            }
+            for purpose in ("pair", "nega")
         )
         graphs = [pair_graph_of(g, pairs, seeds, edges)]
         _fetch_edges(sampler.prefetch_labels, graphs[0], g)
@@ -210,11 +219,11 @@ class EdgeRows(NodeRows):
     def _excluded(self, edges: dict[Any, torch.Tensor]) -> dict[Any, torch.Tensor]:
         """Returns the edges that a mini-batch of these leaves out, by DGL's own rules."""
         sampler, g = self.sampler, self.g
-        asked: Any = {name: ids.to(g.idtype) for name, ids in edges.items()}
+        edge_ids: Any = {name: ids.to(g.idtype) for name, ids in edges.items()}
         if not self.is_by_type:
-            asked = asked.get(self._types[0], torch.empty(0, dtype=g.idtype))
+            edge_ids = edge_ids.get(self._types[0], torch.empty(0, dtype=g.idtype))
         excluded = dgl.dataloading.find_exclude_eids(
-            g, asked, sampler.exclude, sampler.reverse_eids, sampler.reverse_etypes
+            g, edge_ids, sampler.exclude, sampler.reverse_eids, sampler.reverse_etypes
         )
         return as_excluded(g, excluded)
 
@@ -225,7 +234,7 @@ class EdgeRows(NodeRows):
 
 
 def _fetch_edges(names: Any, part: Any, g: Any) -> None:
-    fetch(names, part.edges.__getitem__, g.edges.__getitem__, g.canonical_etypes, dgl.EID)
+    fetch_columns(names, part.edges.__getitem__, g.edges.__getitem__, g.canonical_etypes, dgl.EID)
 
 
 def _long(ids: torch.Tensor) -> np.ndarray:

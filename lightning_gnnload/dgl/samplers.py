@@ -14,7 +14,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.checksums import checksum_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.dgl.blocks import blocks_of, subgraph_of
-from lightning_gnnload.dgl.graphs import drawn_graph, edge_type_of, is_typed
+from lightning_gnnload.dgl.graphs import canonical_type, drawn_graph, is_typed
 from lightning_gnnload.errors import SamplerConfigError, SamplerUnsupportedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.checks import as_integer, as_list
@@ -298,7 +298,7 @@ def as_excluded(g: Any, exclude_eids: Any) -> dict[Any, torch.Tensor]:
     if exclude_eids is None:
         return {}
     by_type = exclude_eids if isinstance(exclude_eids, Mapping) else {g.canonical_etypes[0]: exclude_eids}
-    return {edge_type_of(g, name): torch.as_tensor(ids).cpu().long() for name, ids in by_type.items()}
+    return {canonical_type(g, name): torch.as_tensor(ids).cpu().long() for name, ids in by_type.items()}
 
 
 def _check_direction(edge_dir: str) -> None:
@@ -315,7 +315,9 @@ def _check_direction(edge_dir: str) -> None:
 def _fanout(g: Any, hop: int, fanout: Any) -> Any:
     if not isinstance(fanout, Mapping):
         return as_integer(f"fanouts[{hop}]", fanout)
-    by_type = {edge_type_of(g, name): as_integer(f"fanouts[{hop}][{name!r}]", count) for name, count in fanout.items()}
+    by_type = {
+        canonical_type(g, name): as_integer(f"fanouts[{hop}][{name!r}]", count) for name, count in fanout.items()
+    }
     if missing := [edge_type for edge_type in g.canonical_etypes if edge_type not in by_type]:
         raise SamplerConfigError(
             f"fanouts[{hop}] names no fanout for {missing[0]}. Name every edge type, with 0 for those that are not "

@@ -192,8 +192,8 @@ def to_graphbolt(
         named = {name if isinstance(name, str) else ":".join(name): value for name, value in by_type.items()}
         return named if is_typed else next(iter(named.values()), None)
 
-    def name_of(of_type: Any, name: str) -> Any:
-        return (of_type if isinstance(of_type, str) else ":".join(of_type), name) if is_typed else name
+    def name_of(type_name: Any, name: str) -> Any:
+        return (type_name if isinstance(type_name, str) else ":".join(type_name), name) if is_typed else name
 
     result = GraphBoltMiniBatch(input_nodes=users(typed.nodes))
     for node_type in typed.nodes:
@@ -247,17 +247,17 @@ def _write_links(result: GraphBoltMiniBatch, batch: MiniBatch, typed: Any, users
     for link, columns in batch.seed_form.by_type(typed.seed_columns):
         edge_type = link.edge_type or _EDGE
         (src, dst, carried), false = link_pairs(columns, link, LABEL_NAME)
-        number, own = torch.arange(len(src), device=src.device), carried.get(LABEL_NAME)
+        number, user_labels = torch.arange(len(src), device=src.device), carried.get(LABEL_NAME)
         if false is not None:
             row = columns["negative_mask"].nonzero()[:, 0] if "negatives" in columns else columns["row"][len(src) :]
             src, dst = torch.cat([src, false[0]]), torch.cat([dst, false[1]])
             indexes[edge_type] = torch.cat([number, row])
             labels[edge_type] = (torch.arange(len(src), device=src.device) < len(number)).float()
-        elif own is not None:
-            labels[edge_type] = own
+        elif user_labels is not None:
+            labels[edge_type] = user_labels
         pairs[edge_type] = torch.stack([src, dst], dim=1)
-        ends = typed.nodes[edge_type[0]], typed.nodes[edge_type[2]]
-        seeds[edge_type] = torch.stack([ends[0][src], ends[1][dst]], dim=1)
+        link_nodes = typed.nodes[edge_type[0]], typed.nodes[edge_type[2]]
+        seeds[edge_type] = torch.stack([link_nodes[0][src], link_nodes[1][dst]], dim=1)
         result.seed_columns |= {
             name_of(edge_type, name): rows
             for name, rows in carried.items()
@@ -276,7 +276,7 @@ class GraphBoltFormat(DGLFormat):
     def check_device(self, device: torch.device) -> None:
         """Any will do: blocks are made when they are asked for."""
 
-    def adapter(self, data: GraphData, template: Any = None, **names: str) -> Any:
+    def adapter(self, data: GraphData, template: Any = None, **names: Any) -> Any:
         return partial(to_graphbolt, graph=data.graph, columns=columns_of(data), **names)
 
     def is_one_graph(self, arguments: Any) -> bool:
