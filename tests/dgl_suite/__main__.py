@@ -99,9 +99,9 @@ changed but imports: so many lines of the program, and one of the `model.py` bes
 sides devices are the CPU, models are small, and data sets are graphs with communities of 1,500 nodes
 (`tests/dgl_suite/stand_in.py`), as nothing is downloaded; `tests/dgl_suite/examples.py` lists the changes. Metrics are
 means of eight seeds, of which each gives both sides the same initial weights. The difference is that of the means, with
-the interval of a paired test at 99.9 %, which holds 0 where both are the same, once in a thousand times not. How wide it
-is says how small a difference the test would find: in rgcn-hetero, whose results vary from seed to seed, only a large
-one.{" On a wrong graph, whose edges come from nodes at random, the loss is as the last column says." * is_misled}
+the interval of a paired test at 99.9 %, which holds 0 where both are the same, but for once in a thousand times. How
+wide it is says how small a difference the test would find: in rgcn-hetero, whose results vary from seed to seed, only a
+large one.{" On a wrong graph, whose edges come from nodes at random, the loss is as the last column says." * is_misled}
 
 {chr(10).join("| " + " | ".join(row) + " |" for row in table)}
 
