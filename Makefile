@@ -27,7 +27,7 @@ version = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.tom
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench mutations bench bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -69,6 +69,9 @@ test-pyg: $(ready)  ## PyG's own tests with our loaders in the place of PyG's (P
 
 test-relbench: $(ready)  ## RelBench's examples: equal metrics by PyG's loaders and ours (RELBENCH=path, PYG_PYTHON=one with pyg-lib)
 	$(BIN)/python -m tests.pyg_suite.examples "$(RELBENCH)" --pyg-python "$(PYG_PYTHON)" $(ARGS)
+
+test-dgl: $(ready)  ## DGL's examples: equal metrics by DGL's loader and ours (DGL=path of its repository)
+	$(BIN)/python -m tests.dgl_suite "$(DGL)" $(ARGS)
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)

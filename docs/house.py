@@ -54,7 +54,8 @@ WINGS = [
     Room("compat", "every private name of Lightning, once", 4, 0, 6),
 ]
 LAYERS = [
-    Room("pyg", "PyG's loaders and data modules, by one changed import", 0, 0, 4),
+    Room("pyg", "PyG's loaders and data modules, by one import", 0, 0, 2),
+    Room("dgl", "DGL's loader and samplers, by one import", 0, 2, 2),
     Room("models", "models, by name", 0, 4, 2),
     Room("plugin", "what a Lightning user sees", 1, 0, 6),
     Room("pipeline", "loader, queue, processes", 2, 0, 1),

@@ -10,6 +10,7 @@ import sys
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dis import opname
 from typing import Any
 
 _HIDDEN = {*range(32), *range(127, 160), *range(0x200B, 0x2010), *range(0x2028, 0x202F), *range(0x2060, 0x2070), 0xFEFF}
@@ -76,6 +77,15 @@ class NotHereError(GnnLoadError, ImportError):
 
 class NoAttributeError(GnnLoadError, AttributeError):
     """A :class:`NotHereError` of a module's attribute; an AttributeError, so that ``hasattr`` is False."""
+
+
+def not_here(message: str) -> NotHereError | NoAttributeError:
+    """Returns the error that the caller, a module's ``__getattr__``, raises for a name that the module lacks: of an
+    import, or of an attribute."""
+    # To an import, Python tells nothing of an AttributeError's words; hasattr() and getattr() go by its class.
+    asker = sys._getframe(2)
+    is_import = opname[asker.f_code.co_code[asker.f_lasti]] == "IMPORT_FROM"
+    return (NotHereError if is_import else NoAttributeError)(message)
 
 
 class CudaUnavailableError(GnnLoadError, RuntimeError):

@@ -4,12 +4,10 @@ Names are those of ``__init__.pyi``. The module of a name is imported when the n
 no Lightning.
 """
 
-import sys
-from dis import opname
 from importlib import import_module
 from typing import Any
 
-from lightning_gnnload.errors import MissingExtraError, NoAttributeError, NotHereError
+from lightning_gnnload.errors import MissingExtraError, not_here
 from lightning_gnnload.lazy import homes
 
 _HOMES = homes(__file__)
@@ -21,10 +19,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         if name.startswith("_") or (message := _not_here(name)) is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        # To an import, Python tells nothing of an AttributeError's words; hasattr() and getattr() go by its class.
-        caller = sys._getframe(1)
-        is_import = opname[caller.f_code.co_code[caller.f_lasti]] == "IMPORT_FROM"
-        raise (NotHereError if is_import else NoAttributeError)(message)
+        raise not_here(message)
     try:
         home = import_module(f".{_HOMES[name]}", __name__)
     except ModuleNotFoundError as error:

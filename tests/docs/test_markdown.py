@@ -87,9 +87,9 @@ def ids_of(batch: Any) -> Any:
         return {name: ids_of(ids) for name, ids in batch.items()}
     if isinstance(batch, torch.Tensor):
         return batch.tolist()
-    if hasattr(batch, "nodes"):
-        return ids_of(batch.nodes)
-    return ids_of(batch.n_id if hasattr(batch, "n_id") else batch.edge_index)  # of subgraphs without seeds
+    # Subgraphs without seeds have edges alone.
+    name = next(name for name in ("nodes", "n_id", "input_nodes", "edge_index") if hasattr(batch, name))
+    return ids_of(getattr(batch, name))
 
 
 def test_loops_of_the_guides_are_read_for_two_epochs() -> None:

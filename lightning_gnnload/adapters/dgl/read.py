@@ -115,7 +115,7 @@ def from_dgl(
     num_nodes = {key: graph.num_nodes(name) for key, name in node_types.items()}
     weights = _weights(edges, edge_weight_name)
     if UNTYPED in edges and time_name is None:
-        topology = _topology(graph, weights.get(UNTYPED), drawable_types(edges[UNTYPED].get(dgl.ETYPE)))
+        topology = dgl_topology(graph, weights.get(UNTYPED), drawable_types(edges[UNTYPED].get(dgl.ETYPE)))
     else:  # lists are cut by time or by type
         topology = graph_of_columns(
             num_nodes,
@@ -150,7 +150,7 @@ def _weights(edges: dict[Any, dict[str, Any]], name: str | None) -> dict[Any, An
     return {key: rows for key, rows in weights.items() if rows is not None}
 
 
-def _topology(graph: Any, edge_weight: Any, edge_type: Any) -> Graph:
+def dgl_topology(graph: Any, edge_weight: Any, edge_type: Any) -> Graph:
     """Returns a graph without types or times over DGL's own arrays, where these are int64."""
     csc = zip(("indptr", "indices", "edge ids"), graph.adj_tensors("csc"), strict=True)
     indptr, indices, edge_ids = (as_array(part, name=f"the DGL graph's {name}") for name, part in csc)

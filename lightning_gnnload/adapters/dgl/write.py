@@ -29,8 +29,8 @@ from lightning_gnnload.data.types import EdgeType, GraphTypes
 from lightning_gnnload.errors import CudaUnavailableError, GraphDataError, SamplerConfigError
 
 # What models of DGL's users call features, blocks and a graph.
-_ROWS = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
-_BLOCKS, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
+ROW_NAMES = ("x", "h", "feat", "feats", "features", "inputs", "in_feat", "input_features", "node_feats")
+BLOCK_NAMES, _GRAPHS = ("blocks", "mfgs"), ("g", "graph", "block")
 _NAMES = ("feature_name", "label_name", "edge_feature_name")
 EDGE_WEIGHT_NAMES = ("edge_weights", "weights")  # as DGL's LaborSampler and its PinSAGESampler name them
 _NODE, _EDGE = "_N", ("_N", "_E", "_N")  # what DGL calls the types of a graph without
@@ -295,7 +295,11 @@ class DGLFormat(BatchFormat):
         if name in _GRAPHS:
             return _one_graph(blocks)
         frame = blocks[0].srcdata
-        return blocks if name in _BLOCKS else frame.get(feature_name if name in _ROWS and name not in frame else name)
+        return (
+            blocks
+            if name in BLOCK_NAMES
+            else frame.get(feature_name if name in ROW_NAMES and name not in frame else name)
+        )
 
     def converted(self, batch: Any, convert: Callable[[torch.Tensor], Any]) -> Any:
         for block in batch[-1]:

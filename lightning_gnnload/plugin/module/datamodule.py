@@ -72,7 +72,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         sampler: how neighbourhoods are drawn.
         batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
         batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what
-            these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``.
+            these libraries' own loaders yield, ``(input_nodes, output_nodes, blocks)`` and a ``Data``, ``"graphbolt"``
+            the fields of GraphBolt's ``MiniBatch``.
         seed: the random seed of orders and draws.
         order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`), ``"time"``
             (:class:`.TimeOrder`), ``"even"`` (:class:`.EvenOrder`) or a SeedOrder, for training; evaluation is

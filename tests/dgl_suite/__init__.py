@@ -1,0 +1,1 @@
+"""DGL's examples by DGL's loaders and by ours."""
