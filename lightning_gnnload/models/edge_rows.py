@@ -44,7 +44,7 @@ class EdgeRows(nn.Module):
         if "codes" in columns:
             self.codes = nn.ModuleList(nn.Embedding(count, width) for count in columns["codes"])
         if "type" in columns:
-            self.type = nn.Embedding(columns["type"], width)
+            self.relation = nn.Embedding(columns["type"], width)
         if "age" in columns:
             self.age = nn.Linear(len(spans) + 1, width, bias=False)
 
@@ -61,8 +61,8 @@ class EdgeRows(nn.Module):
             zip(block.tables[CODES].long().unbind(dim=1), self.codes, strict=True) if hasattr(self, "codes") else ()
         ):
             parts.append(embed(torch.where(code < embed.num_embeddings, code, 0)))
-        if hasattr(self, "type") and (types := edge_types_in(block)) is not None:
-            parts.append(self.type(torch.where(types < self.type.num_embeddings, types, 0).long()))
+        if hasattr(self, "relation") and (types := edge_types_in(block)) is not None:
+            parts.append(self.relation(torch.where(types < self.relation.num_embeddings, types, 0).long()))
         if hasattr(self, "age"):
             assert age is not None, "ages() has them, as the layers were made for them"
             parts.append(self.age(age_rows(age, self.spans).to(self.age.weight.dtype)))
