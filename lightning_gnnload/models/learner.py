@@ -21,14 +21,15 @@ from lightning_gnnload.sample.base import Sampler
 class NodeLearner(pl.LightningModule):
     """Predicts labels of seeds that are nodes: what they are says which loss and metrics fit.
 
-    | labels | predicted | logged as ``val_`` and ``test_`` |
-    | --- | --- | --- |
-    | integers ``[S]`` | one of C classes | ``accuracy``, ``f1`` (the mean of all classes); two classes: ``accuracy``,
-      ``auroc``, ``average_precision`` |
-    | bools ``[S, C]`` | any of C labels | ``auroc``, ``f1``, means of all labels |
-    | floats ``[S]``, ``[S, C]`` | numbers | ``error`` (mean absolute), ``r2`` |
+    Integers ``[S]`` are one of C classes, bools ``[S, C]`` any of C labels, floats ``[S]`` or ``[S, C]`` numbers, which
+    layers learn in units of their standard deviation in the train split. Logged under ``val_`` and ``test_``:
 
-    ``train_loss`` is logged, too; and in a test, beside each figure, that of the baseline, as
+    - of classes ``accuracy`` and ``f1``, the mean of all classes; of two ``accuracy``, ``auroc``,
+      ``average_precision``, the latter two of class 1;
+    - of labels ``auroc`` and ``f1``, means of all labels;
+    - of numbers ``error``, the mean absolute difference, and ``r2``.
+
+    ``train_loss`` is logged, too; and in a test, beside each figure, that of a baseline, as
     ``test_accuracy_baseline``: the classes' or labels' shares in the train split, or the mean of its numbers, predicted
     for all rows. A figure that is not defined, as an AUROC of one class alone, is NaN, with a warning.
 
@@ -99,7 +100,7 @@ class NodeLearner(pl.LightningModule):
     def _make(self, sizes: dict[str, Any]) -> None:
         if not hasattr(self, "layers") or self.sizes != sizes:
             target = target_of(sizes)
-            metrics = metrics_of(target.predicts, target.num_outputs, self._metric_names)
+            metrics = metrics_of(target.predicts, target.num_outputs, self._metric_names, target.mean)
             self.sizes, self.target = sizes, target
             self.layers = self.layers_of(sizes).to(self.device)
             for phase in ("val", "test", "baseline"):
@@ -131,7 +132,18 @@ class NodeLearner(pl.LightningModule):
         self._count(predictions := self._predictions(batch), labels, "test")
         if constant is not None:
             rows = constant.to(labels.device).expand(len(labels), -1)
-            self._count(rows.reshape(predictions.shape), labels, "baseline", "test_{}_baseline")
+            self._count(rows.reshape(predictions.shape).contiguous(), labels, "baseline", "test_{}_baseline")
+
+    def on_test_end(self) -> None:
+        if self.target.constant is None:
+            return
+        results = self.trainer.callback_metrics
+        figures = [
+            f"test_{name} {float(results[f'test_{name}']):.4g} ({float(results[f'test_{name}_baseline']):.4g})"
+            for name in self.test_metrics
+            if f"test_{name}_baseline" in results
+        ]
+        pl.utilities.rank_zero.rank_zero_info(f"{', '.join(figures)}; in brackets {self.target.rival}, for all rows.")
 
     def _count(self, predictions: Tensor, labels: Tensor, phase: str, form: str | None = None) -> None:
         metrics: nn.ModuleDict = getattr(self, f"{phase}_metrics")

@@ -89,15 +89,20 @@ class LabelsF1(MultilabelF1Score):
 class R2(R2Score):
     """The share of the variance that is explained, the mean of all columns; NaN of fewer than two rows.
 
-    Sums are of float64: the square of a number of seven digits leaves nothing of float32 for its variance.
+    Sums are of float64, and of numbers from which ``shift`` was subtracted, near their mean: the square of a number of
+    seven digits leaves little of a float for its variance.
     """
+
+    shift: Tensor | float = 0.0
 
     def __init__(self, **settings: Any) -> None:
         super().__init__(**settings)
         self.set_dtype(torch.float64)
 
     def update(self, preds: Tensor, target: Tensor) -> None:
-        super().update(preds.double(), target.double())
+        shift = torch.as_tensor(self.shift, dtype=torch.float64, device=target.device)
+        shift = shift if target.ndim == 2 else shift.sum()  # one number has one
+        super().update(preds.double() - shift, target.double() - shift)
 
     def compute(self) -> Tensor:
         if self.total < _TOO_FEW_ROWS:
@@ -154,13 +159,16 @@ def check_names(names: Sequence[str] | None) -> None:
             raise LoaderConfigError(f"metrics: {name!r} is not known; give some of {', '.join(every)}.")
 
 
-def metrics_of(predicts: str, num_outputs: int, names: Sequence[str] | None = None) -> nn.ModuleDict:
+def metrics_of(
+    predicts: str, num_outputs: int, names: Sequence[str] | None = None, shift: Tensor | float = 0.0
+) -> nn.ModuleDict:
     """Returns metrics by name, with no rows yet.
 
     Args:
         predicts: one of :data:`METRICS`.
         num_outputs: of a row: classes, labels or numbers.
         names: which ones, the first for the progress bar; None: :data:`DEFAULTS`.
+        shift: of :class:`R2`, ``[num_outputs]``.
 
     Raises:
         LoaderConfigError: one does not fit what is predicted.
@@ -171,4 +179,8 @@ def metrics_of(predicts: str, num_outputs: int, names: Sequence[str] | None = No
             raise LoaderConfigError(
                 f"metrics: {name!r} does not fit a model that predicts {predicts}; {', '.join(fitting)} do."
             )
-    return nn.ModuleDict({name: fitting[name](num_outputs) for name in names or DEFAULTS[predicts]})
+    metrics = {name: fitting[name](num_outputs) for name in names or DEFAULTS[predicts]}
+    for metric in metrics.values():
+        if isinstance(metric, R2):
+            metric.shift = shift
+    return nn.ModuleDict(metrics)

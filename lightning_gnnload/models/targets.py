@@ -31,6 +31,7 @@ class Target(ABC):
 
     def __init__(self, sizes: Mapping[str, Any]) -> None:
         self.num_outputs: int = sizes["num_outputs"]
+        self.mean: Tensor = torch.zeros(self.num_outputs)
         self.weights: Tensor | None = None
         """``[C]``, of the loss."""
         self.constant: Tensor | None = None
@@ -74,7 +75,7 @@ class Target(ABC):
 class Classes(Target):
     """One of C classes: labels are integers ``[S]``."""
 
-    rival = "the most frequent class"
+    rival = "the most frequent class of the train split"
 
     def __init__(self, sizes: Mapping[str, Any]) -> None:
         super().__init__(sizes)
@@ -111,7 +112,7 @@ class Labels(Target):
     """Any of C labels: bools ``[S, C]``."""
 
     predicts = "labels"
-    rival = "each label's share"
+    rival = "each label's share in the train split"
 
     def learn(self, labels: Tensor, class_weights: ClassWeights) -> None:
         self._check_weights(class_weights)
@@ -145,7 +146,7 @@ class Numbers(Target):
     """One number, ``[S]``, or C of them, ``[S, C]``, floats. Layers learn them in units of their standard deviation."""
 
     predicts = "numbers"
-    rival = "the mean"
+    rival = "the mean of the train split"
 
     def __init__(self, sizes: Mapping[str, Any]) -> None:
         super().__init__(sizes)
@@ -161,7 +162,7 @@ class Numbers(Target):
                 "give integers, which are classes."
             )
         if len(labels):
-            self.constant = labels.double().view(len(labels), -1).mean(dim=0).float()
+            self.constant = _columns(labels).double().mean(dim=0)
 
     def labels(self, y: Tensor) -> Tensor:
         return y.float() if y.dtype == torch.float64 or y.element_size() < 4 else y
@@ -171,7 +172,7 @@ class Numbers(Target):
         return numbers.squeeze(1) if self.is_single else numbers
 
     def loss(self, values: Tensor, labels: Tensor) -> Tensor:
-        difference = (values - labels).view(len(values), -1) / self.scale.to(values.device)
+        difference = _columns(values - labels) / self.scale.to(values.device)
         return difference.square().mean()
 
     def predictions(self, values: Tensor) -> Tensor:
@@ -221,7 +222,7 @@ def target_sizes(data: GraphData, model: str) -> dict[str, Any]:
         return {"num_outputs": count, "is_class": not is_table, "predicts": "labels" if is_table else "classes"}
     for split in ("train", "val", "test"):
         labels = labels_of(data, split)
-        bad = 0 if labels is None else int((~labels.isfinite()).view(len(labels), -1).any(dim=1).sum())
+        bad = 0 if labels is None else int((~_columns(labels).isfinite()).any(dim=1).sum())
         if labels is not None and bad:
             raise GraphDataError(
                 f"{model}: {bad} of the {len(labels)} labels of the {split} split are NaN or infinite. Leave these "
@@ -231,11 +232,15 @@ def target_sizes(data: GraphData, model: str) -> dict[str, Any]:
     sizes["predicts"] = "numbers" if is_table else "number"
     labels = labels_of(data, "train")
     if labels is not None and len(labels):
-        rows = labels.double().view(len(labels), -1)
+        rows = _columns(labels).double()
         scale = rows.std(dim=0, correction=0)
         sizes["mean"] = rows.mean(dim=0).tolist()
         sizes["scale"] = torch.where(scale > 0, scale, 1.0).tolist()  # of equal labels
     return sizes
+
+
+def _columns(rows: Tensor) -> Tensor:
+    return rows if rows.ndim == 2 else rows[:, None]
 
 
 def labels_of(data: GraphData, split: str) -> Tensor | None:

@@ -182,9 +182,7 @@ def test_metrics_are_chosen_by_name(tmp_path: Path) -> None:
 
 def test_what_is_not_defined_is_nan_with_a_word(tmp_path: Path) -> None:
     one_class = np.where(np.arange(N) < 33, np.arange(N) % 2, 0)
-    with pytest.warns(
-        UserWarning, match="AUROC is not defined, .* NaN: there are no positive rows among 27"
-    ):
+    with pytest.warns(UserWarning, match="AUROC is not defined, .* NaN: there are no positive rows among 27"):
         [result] = trainer(tmp_path).test(SAGE(hidden=4), module_of(data_of(one_class)), verbose=False)
     assert np.isnan(result["test_auroc"])
     assert np.isnan(result["test_average_precision"])
