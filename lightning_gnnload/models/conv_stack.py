@@ -74,7 +74,7 @@ class ConvStack(FirstRows):
         inputs = [widths if number or self.encodes else sizes["num_features"] for number in range(self.num_layers)]
         self.convs = nn.ModuleList(make_conv(of_hop) for of_hop in inputs)
         self.norms = nn.ModuleList(
-            nn.ModuleDict({key: _NORMS[norm](width) for key in self.module_names.values()})
+            nn.ModuleDict({key: _NORMS[norm](width) for key in self.module_names.values()} if norm else {})
             for _ in range(self.num_layers if norm else 0)
         )
         self.head = nn.Linear(width, sizes["num_outputs"])

@@ -130,7 +130,7 @@ def edge_sizes(data: GraphData, read: bool | Sequence[str], model: str) -> dict[
     by_type: list[dict[str, Any]] = []
     for number, edge_type in enumerate([None] if types is None else types.edge_types):
         if edge_type is None:
-            stores = {name.removeprefix("edge."): store for name, store in data.edge_stores.items()}
+            stores: dict[str, Any] = {name.removeprefix("edge."): store for name, store in data.edge_stores.items()}
             stores["x"] = stores.pop("edge_x", None)
         else:
             stores = {name: table.store for name, table in data.edge_tables_of(edge_type).items()}

@@ -50,6 +50,7 @@ class NodeLearner(pl.LightningModule):
     layers: nn.Module
     sizes: dict[str, Any]
     target: Target
+    test_metrics: Any
 
     def __init__(self, lr: float = 0.003, class_weights: ClassWeights = None, metrics: list[str] | None = None) -> None:
         super().__init__()
@@ -100,7 +101,7 @@ class NodeLearner(pl.LightningModule):
     def _make(self, sizes: dict[str, Any]) -> None:
         if not hasattr(self, "layers") or self.sizes != sizes:
             target = target_of(sizes)
-            metrics = metrics_of(target.predicts, target.num_outputs, self._metric_names, target.mean)
+            metrics: Any = metrics_of(target.predicts, target.num_outputs, self._metric_names, target.mean)
             self.sizes, self.target = sizes, target
             self.layers = self.layers_of(sizes).to(self.device)
             for phase in ("val", "test", "baseline"):
@@ -146,7 +147,7 @@ class NodeLearner(pl.LightningModule):
         pl.utilities.rank_zero.rank_zero_info(f"{', '.join(figures)}; in brackets {self.target.rival}, for all rows.")
 
     def _count(self, predictions: Tensor, labels: Tensor, phase: str, form: str | None = None) -> None:
-        metrics: nn.ModuleDict = getattr(self, f"{phase}_metrics")
+        metrics: Any = getattr(self, f"{phase}_metrics")
         for number, (name, metric) in enumerate(metrics.items()):
             # Two classes are one question to metrics of rankings.
             is_binary = name in ("auroc", "average_precision", "f1") and self.target.predicts == "two classes"

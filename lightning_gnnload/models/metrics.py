@@ -34,46 +34,45 @@ def _undefined(metric: Metric, reason: str) -> Tensor:
     return torch.tensor(torch.nan, device=metric.device)
 
 
-class _OfCurve(Metric):
+def _of_defined(metric: Any, values: Callable[[], Tensor], needs_negatives: bool) -> Tensor:
     """The mean over those labels of which the rows have both answers, where torchmetrics counts others as 0 or 1."""
-
-    needs_negatives: bool
-    target: Any
-
-    def compute(self) -> Tensor:
-        target = dim_zero_cat(self.target)
-        target = target.view(len(target), -1)
-        is_defined = (target == 1).any(dim=0)
-        if self.needs_negatives:
-            is_defined &= (target == 0).any(dim=0)
-        if not bool(is_defined.any()):
-            lacking = "positive rows" if not bool((target == 1).any()) else "negative rows"
-            return _undefined(self, f"there are no {lacking} among {len(target)}")
-        return super().compute().view(-1)[is_defined].mean()  # type: ignore[no-any-return, safe-super]
+    target = dim_zero_cat(metric.target)
+    target = target.view(len(target), -1)
+    is_defined = (target == 1).any(dim=0)
+    if needs_negatives:
+        is_defined &= (target == 0).any(dim=0)
+    if not bool(is_defined.any()):
+        lacking = "positive rows" if not bool((target == 1).any()) else "negative rows"
+        return _undefined(metric, f"there are no {lacking} among {len(target)}")
+    return values().view(-1)[is_defined].mean()
 
 
-class AUROC(_OfCurve, BinaryAUROC):
+class AUROC(BinaryAUROC):
     """The area under the receiver operating characteristic, of two classes; NaN where rows are of one alone."""
 
-    needs_negatives = True
+    def compute(self) -> Tensor:  # type: ignore[override]
+        return _of_defined(self, super().compute, needs_negatives=True)
 
 
-class AveragePrecision(_OfCurve, BinaryAveragePrecision):
+class AveragePrecision(BinaryAveragePrecision):
     """The area under precision over recall, of two classes; NaN where no row is of class 1."""
 
-    needs_negatives = False
+    def compute(self) -> Tensor:  # type: ignore[override]
+        return _of_defined(self, super().compute, needs_negatives=False)
 
 
-class LabelsAUROC(_OfCurve, MultilabelAUROC):
+class LabelsAUROC(MultilabelAUROC):
     """The mean of the labels' areas under the curve, of those labels that some rows have and some have not."""
 
-    needs_negatives = True
+    def compute(self) -> Tensor:  # type: ignore[override]
+        return _of_defined(self, super().compute, needs_negatives=True)
 
 
-class LabelsAveragePrecision(_OfCurve, MultilabelAveragePrecision):
+class LabelsAveragePrecision(MultilabelAveragePrecision):
     """The mean of the labels' average precisions, of those labels that some rows have."""
 
-    needs_negatives = False
+    def compute(self) -> Tensor:  # type: ignore[override]
+        return _of_defined(self, super().compute, needs_negatives=False)
 
 
 class LabelsF1(MultilabelF1Score):
@@ -110,7 +109,7 @@ class R2(R2Score):
         return super().compute()
 
 
-_CURVE = {"thresholds": None, "validate_args": False}
+_CURVE: dict[str, Any] = {"thresholds": None, "validate_args": False}
 _TWO_CLASSES = {
     "auroc": lambda _: AUROC(**_CURVE),
     "average_precision": lambda _: AveragePrecision(**_CURVE),
