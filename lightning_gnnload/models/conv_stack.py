@@ -72,7 +72,7 @@ class ConvStack(FirstRows):
         self.sharing: str | None = sizes.get("sharing")
         widths = dict.fromkeys(self.module_names, width)
         inputs = [widths if number or self.encodes else sizes["num_features"] for number in range(self.num_layers)]
-        self.convs = nn.ModuleList(make_conv(of_hop) for of_hop in inputs)
+        self.convs = nn.ModuleList(make_conv(hop_widths) for hop_widths in inputs)
         self.norms = nn.ModuleList(
             nn.ModuleDict({key: _NORMS[norm](width) for key in self.module_names.values()} if norm else {})
             for _ in range(self.num_layers if norm else 0)
@@ -113,8 +113,8 @@ class ConvStack(FirstRows):
         """Returns what the last convolutions, one for each of these hops, make of rows."""
         ages = Ages(batch, self.sharing) if self.timed else None
         for number, (blocks, num_dst) in enumerate(hops, start=self.num_layers - len(hops)):
-            of_edges = {key: ages.of_edges(blocks[key], key[2]) for key in self.timed} if ages is not None else {}
-            rows = self.after(number, self.convs[number](blocks, num_dst, rows, of_edges))
+            hop_ages = {key: ages.of_edges(blocks[key], key[2]) for key in self.timed} if ages is not None else {}
+            rows = self.after(number, self.convs[number](blocks, num_dst, rows, hop_ages))
         return rows
 
     def after(self, number: int, rows: Rows) -> Rows:

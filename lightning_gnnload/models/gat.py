@@ -36,11 +36,11 @@ class GATConv(nn.Module):
         self.module_names = names = module_names(sizes)
         self.edge_types = [tuple(edge_type) for edge_type in sizes["edge_types"]]
         edges = sizes.get("edges") or {"by_type": [{}] * len(self.edge_types), "spans": []}
-        ends = [(num_inputs[src], num_inputs[dst]) for src, _, dst in self.edge_types]
+        end_widths = [(num_inputs[src], num_inputs[dst]) for src, _, dst in self.edge_types]
         self.self_rows = nn.ModuleDict({key: nn.Linear(num_inputs[name], width) for name, key in names.items()})
-        self.neighbors = nn.ModuleList(nn.Linear(src, width, bias=False) for src, _ in ends)
-        self.src = nn.ModuleList(nn.Linear(src, heads, bias=False) for src, _ in ends)
-        self.dst = nn.ModuleList(nn.Linear(dst, heads, bias=False) for _, dst in ends)
+        self.neighbors = nn.ModuleList(nn.Linear(src, width, bias=False) for src, _ in end_widths)
+        self.src = nn.ModuleList(nn.Linear(src, heads, bias=False) for src, _ in end_widths)
+        self.dst = nn.ModuleList(nn.Linear(dst, heads, bias=False) for _, dst in end_widths)
         self.edges: Any = nn.ModuleList(EdgeRows(columns, edges["spans"], heads) for columns in edges["by_type"])
 
     def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows, ages: EdgeAges) -> Rows:

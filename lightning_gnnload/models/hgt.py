@@ -50,7 +50,7 @@ class HGTConv(nn.Module):
         numbers = {key: number for number, key in enumerate(self.edge_types) if blocks[key].num_edges}
         sources = {src for src, _, _ in numbers}
         keys, values = (
-            {name: of_type[self.module_names[name]](x[name]) for name in sources} for of_type in (self.key, self.value)
+            {name: linears[self.module_names[name]](x[name]) for name in sources} for linears in (self.key, self.value)
         )
         rows = {}
         for name, count in num_dst.items():

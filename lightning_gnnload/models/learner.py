@@ -152,8 +152,8 @@ class NodeLearner(pl.LightningModule):
             # Two classes are one question to metrics of rankings.
             is_binary = name in ("auroc", "average_precision", "f1") and self.target.predicts == "two classes"
             metric.update(predictions[:, 1] if is_binary else predictions, labels)
-            shown = number == 0 and form is None
-            self.log((form or f"{phase}_{{}}").format(name), metric, prog_bar=shown, batch_size=len(labels))
+            in_bar = number == 0 and form is None
+            self.log((form or f"{phase}_{{}}").format(name), metric, prog_bar=in_bar, batch_size=len(labels))
 
     def _predictions(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
         return self.target.predictions(self(batch).float())

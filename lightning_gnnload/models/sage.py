@@ -102,8 +102,8 @@ class MessageConv(nn.Module):
             message = self.src[number](x[edge_type[0]])[block.indices]
             if (edges := self.edges[number].rows(block, ages.get(edge_type))) is not None:
                 message = message + edges
-            places = torch.arange(block.num_edges, dtype=block.indices.dtype, device=message.device)
-            by_edge = Block(block.indptr, places, block.num_dst, block.num_edges)
+            positions = torch.arange(block.num_edges, dtype=block.indices.dtype, device=message.device)
+            by_edge = Block(block.indptr, positions, block.num_dst, block.num_edges)
             parts = [
                 aggregate(by_edge, message.relu(), aggr, None if aggr == "max" else block.edge_weight)
                 for aggr in self.aggrs

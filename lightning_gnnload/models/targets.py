@@ -108,7 +108,7 @@ class Classes(Target):
         return values.softmax(dim=1)
 
 
-class Labels(Target):
+class LabelSets(Target):
     """Any of C labels: bools ``[S, C]``."""
 
     predicts = "labels"
@@ -179,7 +179,7 @@ class Numbers(Target):
         return values
 
 
-_TARGETS: dict[str, type[Target]] = {"classes": Classes, "labels": Labels, "number": Numbers, "numbers": Numbers}
+_TARGETS: dict[str, type[Target]] = {"classes": Classes, "labels": LabelSets, "number": Numbers, "numbers": Numbers}
 
 
 def target_of(sizes: Mapping[str, Any]) -> Target:
