@@ -21,7 +21,7 @@ def setup(name: str) -> tuple[NodeLearner, Sampler]:
     if name == "GAT":  # attends to the types of edges, which blocks carry where the sampler draws by type
         return GAT(), NeighborSampler(BY_TYPE)
     if name == "PinSAGE":  # blocks carry how often random walks visited each neighbour
-        return PinSAGE(), RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10)
+        return PinSAGE(hidden=256, dropout=0.5), RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10)
     return GCN(), NeighborSampler([15, 10])
 
 

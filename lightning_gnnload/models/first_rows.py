@@ -78,15 +78,13 @@ def module_names(sizes: Mapping[str, Any]) -> dict[str, str]:
     return {name: str(number) for number, name in enumerate(sizes["num_features"])}
 
 
-def first_sizes(data: GraphData, *, with_codes: bool = True, with_node_rows: bool = False) -> dict[str, Any]:
+def first_sizes(data: GraphData, *, with_node_rows: bool) -> dict[str, Any]:
     """Returns the sizes of :class:`FirstRows` by node type, in types that a checkpoint takes."""
     types, stores = data.graph.types, _stores_by_type(data)
     counts = [data.num_nodes] if types is None else types.num_nodes
     sizes: dict[str, Any] = {
         "num_features": {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()},
-        "num_codes": {
-            name: num_codes(columns[CODES]) for name, columns in stores.items() if with_codes and CODES in columns
-        },
+        "num_codes": {name: num_codes(columns[CODES]) for name, columns in stores.items() if CODES in columns},
     }
     if with_node_rows:
         bare = {

@@ -57,10 +57,6 @@ class Target(ABC):
     def predictions(self, values: Tensor) -> Tensor:
         """Returns what users get: probabilities ``[S, C]``, or numbers."""
 
-    def scores(self, predictions: Tensor) -> Tensor:
-        """Returns what most metrics take of predictions."""
-        return predictions
-
     def _check_weights(self, weights: ClassWeights) -> None:
         if weights is None or weights == "balanced":
             return
