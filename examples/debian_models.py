@@ -6,25 +6,23 @@ The task is that of debian_sage.py. Model and sampler change; the data, the trai
 """
 
 import argparse
-from typing import Any
 
 import pytorch_lightning as pl
-from models import GAT, GCN, NodeClassifier, PinSAGE
 
 from lightning_gnnload import Debian, GraphDataModule, NeighborSampler, NoGraphBaseline, RandomWalkSampler, Sampler
+from lightning_gnnload.models import GAT, GCN, NodeLearner, PinSAGE
 
 debian = Debian()
 # Of each of ten edge types (Depends, Pre-Depends, Recommends, Suggests, Enhances, and their reverses) so many.
 BY_TYPE = [dict(enumerate([8, 2, 3, 3, 2] * 2)), dict(enumerate([5, 2, 2, 2, 2] * 2))]
-SHAPE: dict[str, Any] = {"in_features": 128, "num_classes": 58, "num_layers": 2}
 
 
-def setup(name: str) -> tuple[NodeClassifier, Sampler]:
+def setup(name: str) -> tuple[NodeLearner, Sampler]:
     if name == "GAT":  # attends to the types of edges, which blocks carry where the sampler draws by type
-        return GAT(edge_features=len(debian.edge_type_names), **SHAPE), NeighborSampler(BY_TYPE)
+        return GAT(), NeighborSampler(BY_TYPE)
     if name == "PinSAGE":  # blocks carry how often random walks visited each neighbour
-        return PinSAGE(**SHAPE), RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10)
-    return GCN(**SHAPE), NeighborSampler([15, 10])
+        return PinSAGE(hidden=256, dropout=0.5), RandomWalkSampler(num_layers=2, num_neighbors=10, num_walks=10)
+    return GCN(), NeighborSampler([15, 10])
 
 
 def main() -> None:

@@ -7,9 +7,9 @@ neighbours'. Take any other LightningModule, data set or number of devices: only
 """
 
 import pytorch_lightning as pl
-from models import GraphSAGE
 
 from lightning_gnnload import (
+    SAGE,
     Debian,
     FactoredStrategy,
     GraphDataModule,
@@ -25,8 +25,8 @@ def main() -> None:
     # Up to 15 neighbours of each seed, and up to 10 of each of these; 1024 seeds a step.
     data = GraphDataModule(Debian(), NeighborSampler([15, 10]), batch_size=1024)  # *
 
-    # As wide as the data's features, as many outputs as Debian has sections.
-    model = GraphSAGE(in_features=128, num_classes=58, num_layers=2)
+    # It takes the width of the features and the number of Debian's sections from the data; your own does as well.
+    model = SAGE(hidden=256, dropout=0.5, first_layer="sampled")
 
     trainer = pl.Trainer(
         accelerator="cpu",

@@ -3,20 +3,18 @@
     python examples/debian_typed.py RGCN
 
 The task is that of debian_sage.py, on a graph with types: sources and maintainers are nodes, which have no features, so
-that the models learn an embedding of each.
+that the models learn a row for each.
 """
 
 import argparse
-from typing import Any
 
 import pytorch_lightning as pl
-from models import HGT, RGCN, TypedClassifier
 
 from lightning_gnnload import Debian, GraphDataModule, NeighborSampler
+from lightning_gnnload.models import HGT, RGCN
 
-MODELS: dict[str, tuple[type[TypedClassifier], int]] = {"RGCN": (RGCN, 10), "HGT": (HGT, 20)}  # and epochs
+MODELS: dict[str, tuple[type[HGT] | type[RGCN], int]] = {"RGCN": (RGCN, 10), "HGT": (HGT, 20)}  # and epochs
 FANOUTS = [5, 3]  # neighbours of each edge type, of packages and then of what these led to
-SHAPE: dict[str, Any] = {"node_type": "package", "in_features": {"package": 128}, "num_classes": 58}
 
 
 def main() -> None:
@@ -25,8 +23,8 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, help="by default 10 of R-GCN and 20 of HGT")
     arguments = parser.parse_args()
     pl.seed_everything(0)
-    kind, epochs = MODELS[arguments.model]
-    model = kind(**SHAPE)
+    model_class, epochs = MODELS[arguments.model]
+    model = model_class(learned_rows="node")
     data = GraphDataModule(Debian(typed=True), NeighborSampler(FANOUTS), batch_size=1024)
     trainer = pl.Trainer(
         accelerator="cpu",

@@ -25,7 +25,8 @@ def __getattr__(name: str) -> Any:
     if home.startswith(
         ("plugin.", "models.")
     ):  # a LightningCLI takes classes without their module if they are imported
-        for module in {*_HOMES.values()} - {None}:
+        models = {f"models.{module}" for module in homes(f"{__path__[0]}/models/__init__.py").values()}
+        for module in {*_HOMES.values(), *models} - {None}:
             import_module(f".{module}", __name__)
     globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
     return value

@@ -19,7 +19,6 @@ import numpy as np
 import pytorch_lightning as pl
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from examples.models import GraphSAGE
 from lightning_gnnload import Debian, GraphData, GraphDataModule, NeighborSampler, ProximityOrder, Synthetic
 from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.orders.reads import cache_reads
@@ -29,6 +28,7 @@ from lightning_gnnload.datasets.stored import StoredDataset
 from lightning_gnnload.drawing import COLORS, name_lines, new_figure, save_figure, tidy
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.workload import Workload
+from tests.plain_sage import GraphSAGE
 
 BATCH_SIZE = 1024
 SAMPLER = NeighborSampler([15, 10])

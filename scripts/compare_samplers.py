@@ -18,7 +18,6 @@ import pytorch_lightning as pl
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from examples.models import GraphSAGE
 from lightning_gnnload import (
     Debian,
     GraphData,
@@ -33,6 +32,7 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.drawing import BLUE, INK, ORANGE, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey
+from tests.plain_sage import GraphSAGE
 
 BATCH_SIZE = 1024
 NUM_TIMED = 30

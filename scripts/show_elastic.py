@@ -23,9 +23,9 @@ import pytorch_lightning as pl
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
-from examples.models import GraphSAGE
 from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, MiniBatch, NeighborSampler
 from lightning_gnnload.drawing import BLUE, GREY, ORANGE, PALE, PINK, name_lines, new_figure, save_figure, tidy
+from tests.plain_sage import GraphSAGE
 
 GLOBAL_BATCH = 1024
 

@@ -1,20 +1,5 @@
-"""The models of the examples, each a plain LightningModule."""
+"""A model of links, as a plain LightningModule."""
 
-from .classifiers import GAT, GCN, GraphSAGE, NodeClassifier, PinSAGE
-from .hgt import HGT
 from .links import LinkSAGE
-from .temporal import TemporalSAGE
-from .typed import RGCN, TypedClassifier
 
-__all__ = [
-    "GAT",
-    "GCN",
-    "HGT",
-    "RGCN",
-    "GraphSAGE",
-    "LinkSAGE",
-    "NodeClassifier",
-    "PinSAGE",
-    "TemporalSAGE",
-    "TypedClassifier",
-]
+__all__ = ["LinkSAGE"]

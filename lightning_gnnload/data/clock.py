@@ -68,6 +68,10 @@ class Clock:
             return counted.astype(np.uint32)
         return np.searchsorted(self.ranked, times).astype(np.uint32)
 
+    def times(self, codes: np.ndarray) -> np.ndarray:
+        """Returns the times ``[n]`` that have these codes, int64, or float64 where the clock was made of floats."""
+        return codes.astype(np.int64) * self.unit + self.first if self.ranked is None else self.ranked[codes]
+
     def until(self, times: np.ndarray, before: Before) -> np.ndarray:
         """Returns for each time the code, uint32 ``[n]``, below which all earlier times (or equal ones) have theirs."""
         return self._bound(times, before == "<=")

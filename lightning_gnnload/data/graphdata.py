@@ -33,6 +33,7 @@ from lightning_gnnload.data.tables import (
     as_store,
     check_edge_rows,
     check_edge_tables,
+    edge_times,
     graph_columns,
     named_tables,
 )
@@ -206,6 +207,17 @@ class GraphData:
             return self
         data = copy(self)  # the caller's object stays as it is; graph and stores are shared
         data.edge_tables, data.names_edge_tables = {**self.edge_tables, **graph_columns(self.graph)}, True
+        return data
+
+    def with_edge_times(self) -> GraphData:
+        """Returns these data with the times of edges as the edge table ``"edge_time"``, 8 bytes an edge, in the unit of
+        the seeds' times; those of edges that have none are the graph's earliest.
+
+        Raises:
+            GraphDataError: the graph has no times.
+        """
+        data = copy(self)  # graph and stores are shared
+        data.edge_tables = {**self.edge_tables, **edge_times(self.graph)}
         return data
 
     def with_task(self, name: str) -> GraphData:

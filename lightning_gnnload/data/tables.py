@@ -186,7 +186,20 @@ def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, edge_type:
 
 def graph_columns(graph: Graph) -> dict[str, FeatureStore]:
     """Returns the graph's edge weights and types, where it has them, as edge tables."""
-    columns = {name: array for name in GRAPH_COLUMNS if (array := getattr(graph, name)) is not None}
+    return _edge_columns(graph, {name: array for name in GRAPH_COLUMNS if (array := getattr(graph, name)) is not None})
+
+
+def edge_times(graph: Graph) -> dict[str, FeatureStore]:
+    """Returns the times of the graph's edges as an edge table. Raises GraphDataError: it has none."""
+    if graph.clock is None or graph.edge_time is None:
+        raise GraphDataError(
+            "the graph has no times of edges to carry. Give Graph.from_coo or from_hetero(..., edge_time=times), or "
+            "time: COLUMN at the edges in graph.yaml; or leave edge_time out."
+        )
+    return _edge_columns(graph, {"edge_time": graph.clock.times(graph.edge_time)})
+
+
+def _edge_columns(graph: Graph, columns: dict[str, np.ndarray]) -> dict[str, FeatureStore]:
     if (order := graph.flat_order) is not None:
         for name, array in columns.items():
             columns[name] = np.empty_like(array)

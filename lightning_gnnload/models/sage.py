@@ -3,54 +3,56 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.block import Block
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
-from lightning_gnnload.models.learner import NodeLearner
+from lightning_gnnload.models.conv_stack import ConvLearner, ConvStack, EdgeAges, Hop
+from lightning_gnnload.models.edge_rows import EdgeRows, check_edge_columns
+from lightning_gnnload.models.first_rows import Rows, module_names
 from lightning_gnnload.models.tables import Means, check_form, draws_by_weight
 from lightning_gnnload.nn.aggregate import aggregate
-from lightning_gnnload.nn.dropout import Dropout
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.settings import check_one_of
 
-CODES = "codes"
-"""The name of a node type's table of categories, integers ``[N_t, C]`` with 0 for unknown ones."""
-_ROWS_AT_ONCE = 1 << 20
-Rows = dict[str, Tensor]
-"""``[V_t, F]`` by node type; a graph without types has one, ``""``."""
+Aggr = Literal["mean", "sum", "max"]
 
 
-class _Conv(nn.Module):
-    """``W x_dst``, ``W`` by node type, plus ``V mean(x_src)`` for each edge type."""
+class SageConv(nn.Module):
+    """``W x_dst``, ``W`` by node type, plus ``V aggr(x_src)`` for each edge type.
+
+    Args:
+        sizes: of :meth:`.ConvLearner.sizes_of`.
+        names: keys of node types, for modules.
+        num_inputs: widths of rows by node type.
+        width: of what it gives.
+        aggr: of in-neighbours; means and sums are weighted where blocks have weights.
+    """
 
     own: Any  # a name in checkpoints; nested modules, whose items are nn.Module to a type checker
     neighbors: Any
 
     def __init__(
-        self,
-        names: dict[str, str],
-        edge_types: Sequence[tuple[str, str, str]],
-        num_inputs: Mapping[str, int],
-        width: int,
+        self, sizes: Mapping[str, Any], names: dict[str, str], num_inputs: Mapping[str, int], width: int, aggr: Aggr
     ) -> None:
         super().__init__()
-        self.module_names, self.edge_types = names, edge_types
+        self.module_names, self.edge_types, self.aggr = names, sizes["edge_types"], aggr
         self.own = nn.ModuleDict({key: nn.Linear(num_inputs[name], width) for name, key in names.items()})
-        self.neighbors = nn.ModuleList(nn.Linear(num_inputs[src], width, bias=False) for src, _, _ in edge_types)
+        self.neighbors = nn.ModuleList(nn.Linear(num_inputs[src], width, bias=False) for src, _, _ in self.edge_types)
 
-    def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows) -> Rows:
+    def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows, ages: EdgeAges) -> Rows:
         rows = self._own_rows(num_dst, x)
         for edge_type, linear in zip(self.edge_types, self.neighbors, strict=True):
             block = blocks[edge_type]
             if block.num_edges:  # most types have none at the innermost hop
-                mean = aggregate(block, x[edge_type[0]], "mean", block.edge_weight)
-                rows[edge_type[2]] = rows[edge_type[2]] + linear(mean)
+                weights = None if self.aggr == "max" else block.edge_weight
+                neighbors = aggregate(block, x[edge_type[0]], self.aggr, weights)
+                rows[edge_type[2]] = rows[edge_type[2]] + linear(neighbors)
         return rows
 
     def of_means(self, x: Rows, means: Sequence[Tensor]) -> Rows:
@@ -64,115 +66,85 @@ class _Conv(nn.Module):
         return {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
 
 
-class _SageLayers(nn.Module):
-    """The layers for data of these sizes: a mini-batch's seeds to their predictions. ``means`` are the tables that the
-    first layer takes instead of blocks, one for each edge type; None where it takes blocks."""
+class MessageConv(nn.Module):
+    """``W x_dst + V aggr(m)`` over each edge type's messages ``m = relu(Q x_src + e)``, ``e`` being what edges tell.
 
-    project: Any
-    embed: Any
+    Unlike :class:`SageConv`, it writes a row for each edge, as what a node tells depends on the edge. The maximum over
+    messages lets a single edge speak for itself, unlike a mean, and a sum tells how many there were.
 
-    def __init__(self, sizes: Mapping[str, Any], width: int, dropout: float) -> None:
-        super().__init__()
-        self.num_layers: int = sizes["num_layers"]
-        self.means: list[str] | None = sizes.get("means")
-        self.encodes: bool = sizes.get("encodes", True)  # as all did of the first releases
-        num_features: dict[str, int] = sizes["num_features"]
-        # By number: modules' names may contain no dots.
-        self.module_names = names = {name: str(k) for k, name in enumerate(num_features)}
-        widths = dict.fromkeys(names, width)
-        if self.encodes:
-            self._make_encoder(num_features, sizes["num_codes"], width, sizes.get("vocabularies", {}))
-        num_inputs = [widths if number or self.encodes else num_features for number in range(self.num_layers)]
-        edge_types = sizes["edge_types"]
-        self.convs = nn.ModuleList(_Conv(names, edge_types, inputs, width) for inputs in num_inputs)
-        self.dropout = Dropout(dropout, relu=True)
-        self.head = nn.Linear(width, sizes["num_outputs"])
+    Args:
+        aggrs: side by side.
+        sizes, names, num_inputs, width: as of :class:`SageConv`.
+    """
 
-    def _make_encoder(
+    def __init__(
         self,
-        num_features: dict[str, int],
-        num_codes: dict[str, list[int]],
+        sizes: Mapping[str, Any],
+        names: dict[str, str],
+        num_inputs: Mapping[str, int],
         width: int,
-        vocabularies: Mapping[str, Sequence[str | None]],
+        aggrs: Sequence[Aggr],
     ) -> None:
-        names = self.module_names
-        with_x = {names[name]: size for name, size in num_features.items() if size}
-        self.project = nn.ModuleDict({key: nn.Linear(size, width) for key, size in with_x.items()})
-        shared: dict[str, nn.Embedding] = {}  # columns of one vocabulary have one table
-        self.embed = nn.ModuleDict()
-        for name, counts in num_codes.items():
-            embeds = nn.ModuleList()
-            for k, count in enumerate(counts):
-                embed = nn.Embedding(count, width)
-                vocabulary = vocabularies[name][k] if name in vocabularies else None
-                embeds.append(embed if vocabulary is None else shared.setdefault(vocabulary, embed))
-            self.embed[names[name]] = embeds
-        self.row = nn.ParameterDict({key: nn.Parameter(0.1 * torch.randn(width)) for key in names.values()})
+        super().__init__()
+        self.module_names, self.edge_types, self.aggrs = names, [tuple(key) for key in sizes["edge_types"]], aggrs
+        edges = sizes.get("edges") or {"by_type": [{}] * len(self.edge_types), "spans": []}
+        self.own: Any = nn.ModuleDict({key: nn.Linear(num_inputs[name], width) for name, key in names.items()})
+        self.src: Any = nn.ModuleList(nn.Linear(num_inputs[src], width) for src, _, _ in self.edge_types)
+        self.edges: Any = nn.ModuleList(EdgeRows(columns, edges["spans"], width) for columns in edges["by_type"])
+        self.neighbors: Any = nn.ModuleList(nn.Linear(len(aggrs) * width, width, bias=False) for _ in self.edge_types)
 
-    def forward(self, batch: MiniBatch | TypedMiniBatch) -> Tensor:
-        batch.expect_layers(self.num_layers - (self.means is not None))
-        hops: list[tuple[dict[Any, Block], dict[str, int]]]
-        if isinstance(batch, MiniBatch):
-            columns: Any = {"": batch.nodes}, {"": batch.x}, {"": batch.tables}
-            hops = [({("", "", ""): block}, {"": block.num_dst}) for block in batch.blocks]
-            num_seeds = {"": batch.num_seeds}
-        else:
-            columns = batch.nodes, batch.x, batch.tables
-            hops, num_seeds = list(zip(batch.blocks, batch.num_dst, strict=True)), batch.num_seeds
-        convs: list[Any] = list(self.convs)
-        rows = self._encode(*columns) if self.encodes else {name: x.to(self._dtype) for name, x in columns[1].items()}
-        if self.means is not None:
-            rows = self._after(convs.pop(0).of_means(rows, self._means_of(columns[2])))
-        for (blocks, num_dst), conv in zip(hops, convs, strict=True):
-            rows = self._after(conv(blocks, num_dst, rows))
-        predicted: Tensor = self.head(torch.cat([rows[name][:count] for name, count in num_seeds.items() if count]))
-        if self.training:
-            # DDP waits for a gradient of every weight, also of a type that no edge of this mini-batch has.
-            predicted = predicted + 0 * torch.stack([weight.sum() for weight in self.parameters()]).sum()
-        return predicted
+    def forward(self, blocks: Mapping[Any, Block], num_dst: dict[str, int], x: Rows, ages: EdgeAges) -> Rows:
+        rows = {name: self.own[self.module_names[name]](x[name][:count]) for name, count in num_dst.items()}
+        for number, edge_type in enumerate(self.edge_types):
+            block = blocks[edge_type]
+            if not block.num_edges:
+                continue
+            message = self.src[number](x[edge_type[0]])[block.indices]
+            if (edges := self.edges[number].rows(block, ages.get(edge_type))) is not None:
+                message = message + edges
+            positions = torch.arange(block.num_edges, dtype=block.indices.dtype, device=message.device)
+            by_edge = Block(block.indptr, positions, block.num_dst, block.num_edges)
+            parts = [
+                aggregate(by_edge, message.relu(), aggr, None if aggr == "max" else block.edge_weight)
+                for aggr in self.aggrs
+            ]
+            rows[edge_type[2]] = rows[edge_type[2]] + self.neighbors[number](torch.cat(parts, dim=1))
+        return rows
 
-    @property
-    def _dtype(self) -> torch.dtype:
-        return self.head.weight.dtype
 
-    def _after(self, rows: Rows) -> Rows:
-        return {name: self.dropout(row) for name, row in rows.items()}
+class _SageStack(ConvStack):
+    """``means`` are the tables that the first layer takes instead of blocks, one for each edge type; None where it
+    takes blocks."""
+
+    means: list[str] | None = None
+
+    def pass_hops(self, batch: Any, hops: Sequence[Hop], columns: Any) -> Rows:
+        if self.means is None:
+            return super().pass_hops(batch, hops, columns)
+        batch.expect_layers(self.num_layers - 1)
+        first: Any = self.convs[0]
+        rows = self.after(0, first.of_means(self.first_rows(*columns), self._means_of(columns[2])))
+        return self.convolve(batch, hops, rows)
 
     def _means_of(self, tables: Mapping[str, Rows]) -> list[Tensor]:
         """The rows of :attr:`means`, of a mini-batch's tables by node type."""
         assert self.means is not None
-        convolution = self.convs[0]
-        dst_types = [dst for _, _, dst in convolution.edge_types]  # type: ignore[union-attr]
+        convolution: Any = self.convs[0]
+        dst_types = [dst for _, _, dst in convolution.edge_types]
         # A table of one node type is named "<column>.<type>", and in the mini-batch by its column.
         columns = [name.removesuffix(f".{dst}") for name, dst in zip(self.means, dst_types, strict=True)]
-        return [tables[dst][name].to(self._dtype) for name, dst in zip(columns, dst_types, strict=True)]
-
-    def _encode(self, nodes: Rows, x: Mapping[str, Tensor | None], tables: Mapping[str, Rows]) -> Rows:
-        """The first rows of nodes, from their features and categories."""
-        rows = {}
-        for name, ids in nodes.items():
-            key = self.module_names[name]
-            row = self.row[key].expand(len(ids), -1)
-            if key in self.project:
-                row = row + self.project[key](x[name])
-            if key in self.embed:
-                codes = tables[name][CODES].long()
-                for code, embed in zip(codes.unbind(dim=1), self.embed[key], strict=True):
-                    row = row + embed(torch.where(code < embed.num_embeddings, code, 0))
-            rows[name] = self.dropout(row)
-        return rows
+        return [tables[dst][name].to(self.head.weight.dtype) for name, dst in zip(columns, dst_types, strict=True)]
 
 
-class SAGE(NodeLearner):
-    """GraphSAGE with the mean aggregator, for nodes of one or more types: a model to begin with, and to replace.
+class SAGE(ConvLearner):
+    """GraphSAGE, for nodes of one or more types: a model to begin with, and to replace.
 
-    It takes features, categories and the types of edges from the data when they are there, and predicts the label of
-    seeds that are nodes: one of several classes where labels are integers, a number where they are floats. A node type
-    without any columns has one learned row. Each layer gives ``W x_dst``, ``W`` by node type, plus ``V mean(x_src)``
-    for each edge type, weighted where the graph has edge weights.
+    It takes features, categories and the types of edges from the data when they are there, and predicts labels of
+    seeds that are nodes, as :class:`.NodeLearner` says. Each layer gives ``W x_dst``, ``W`` by node type, plus
+    ``V mean(x_src)`` for each edge type, weighted where the graph has edge weights. With ``edges``, what a neighbour
+    tells depends on the edge: ``V mean(relu(Q x_src + e))``.
 
-    It logs ``train_loss``, and ``val_accuracy`` and ``test_accuracy``, or ``val_error`` and ``test_error``, the mean
-    absolute difference. ``predict_step`` gives the probability of each class, ``[S, num_classes]``, or numbers ``[S]``.
+    ``predict_step`` gives the probability of each class, ``[S, num_classes]``, or numbers ``[S]``.
 
     Args:
         hidden: width of the layers.
@@ -183,14 +155,23 @@ class SAGE(NodeLearner):
             categories are left out. ``"preaggregated"``: likewise, and it takes the means of its in-neighbours from
             the tables of :func:`.preaggregate`, so that the sampler draws a hop less: of all in-neighbours, where
             ``"sampled"`` has those that were drawn. Weights of these two fit each other.
+        aggr: of in-neighbours: ``"mean"``, ``"sum"`` or ``"max"``.
+        edges: what layers read of edges. True: their features, categories (an edge table ``"codes"``), types where the
+            sampler draws by type in a graph without types of nodes, and ages at the seed's time, where edges and seeds
+            have times and mini-batches carry those of edges (``GraphDataModule(edge_time=True)``). Or a list of
+            ``"x"``, ``"codes"``, ``"type"`` and ``"age"``, which the data then must have.
+        settings: further ones of :class:`.ConvLearner`: ``num_layers``, ``norm``, ``learned_rows``, ``class_weights``,
+            ``metrics``.
 
     Raises:
+        LoaderConfigError: settings that are not known, or do not go together.
         GraphDataError: at the beginning of a run: no labels, or seeds that are links; for ``first_layer``, a node type
-            without features, or no table of means.
+            without features, or no table of means; for ``edges``, no such columns.
         StaleTableError: at the beginning of a run: the means are of another graph, or of other features.
 
     Sources: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17); PaGraph (TPDS'21),
-    section 5.1, for the pre-aggregated layer.
+    section 5.1, for the pre-aggregated layer; Hu et al., Strategies for pre-training graph neural networks (ICLR'20),
+    for messages that have edges in them.
 
     Example:
         >>> import pytorch_lightning as pl
@@ -198,7 +179,7 @@ class SAGE(NodeLearner):
         >>> # trainer.fit(model, GraphDataModule.from_ogb("ogbn-arxiv", sampler=NeighborSampler([10, 5])))
     """
 
-    layers: _SageLayers
+    layers: _SageStack
 
     def __init__(
         self,
@@ -206,13 +187,30 @@ class SAGE(NodeLearner):
         dropout: float = 0.3,
         lr: float = 0.003,
         first_layer: Literal["encoded", "sampled", "preaggregated"] = "encoded",
+        *,
+        aggr: Aggr = "mean",
+        edges: bool | list[str] = False,
+        **settings: Any,
     ) -> None:
         check_one_of("first_layer", first_layer, ("encoded", "sampled", "preaggregated"), LoaderConfigError)
-        super().__init__(lr)
-        self.save_hyperparameters()
+        check_one_of("aggr", aggr, ("mean", "sum", "max"), LoaderConfigError)
+        check_edge_columns(edges)
+        if first_layer == "preaggregated" and (aggr != "mean" or edges):
+            raise LoaderConfigError(
+                "first_layer='preaggregated' takes means of nodes' rows that were made beforehand, but "
+                f"aggr={aggr!r} and edges={edges!r} ask for others. Give aggr='mean' and edges=False, or another "
+                "first_layer."
+            )
+        super().__init__(hidden, dropout, lr, **settings)
+        if first_layer != "encoded" and (self.hparams["num_layers"] == 0 or self.hparams["learned_rows"] == "node"):
+            raise LoaderConfigError(
+                f"first_layer={first_layer!r} takes features as they are: num_layers=0 and learned_rows='node' need "
+                "first_layer='encoded'."
+            )
         self.first_layer = first_layer
 
     def take_tables(self, data: GraphData, samplers: Sequence[Sampler] = ()) -> None:
+        super().take_tables(data, samplers)
         if self.first_layer == "encoded":
             return
         by_weight = {draws_by_weight(sampler, data.graph): repr(sampler) for sampler in samplers}
@@ -252,56 +250,29 @@ class SAGE(NodeLearner):
         self._make({"encodes": True, **sizes})
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
-        types, stores = data.graph.types, _stores_by_type(data)
-        features = {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()}
         encodes, is_dense = self.first_layer == "encoded", self.first_layer == "preaggregated"
-        if not encodes and (lacking := [name for name, size in features.items() if not size]):
+        sizes = super().sizes_of(data, num_hops + is_dense)
+        if encodes:
+            return sizes | {"encodes": True, "means": None, "weighted": None}
+        if lacking := [name for name, size in sizes["num_features"].items() if not size]:
             where = f"nodes of type {lacking[0]!r} have none" if lacking[0] else "there are none"
             raise GraphDataError(
                 f"SAGE(first_layer={self.first_layer!r}) takes features x as they are, but {where}. Give them some, or "
                 "take first_layer='encoded'."
             )
-        codes = {name: _num_codes(columns[CODES]) for name, columns in stores.items() if encodes and CODES in columns}
-        # By the names of their tables, "codes" or "codes.TYPE"; columns of one vocabulary have as many codes.
-        tables = {name: f"{CODES}.{name}" if name else CODES for name in codes}
-        vocabularies = {name: data.vocabularies[table] for name, table in tables.items() if table in data.vocabularies}
-        largest: dict[str | None, int] = {}
-        for name, shared in vocabularies.items():
-            for vocabulary, count in zip(shared, codes[name], strict=True):
-                largest[vocabulary] = max(largest.get(vocabulary, 0), count)
-        for name, shared in vocabularies.items():
-            codes[name] = [
-                count if vocabulary is None else largest[vocabulary]
-                for vocabulary, count in zip(shared, codes[name], strict=True)
-            ]
-        return {
-            "num_features": features,
-            "num_codes": codes,
-            "vocabularies": vocabularies,
-            "edge_types": [("", "", "")] if types is None else list(types.edge_types),
-            "num_layers": num_hops + is_dense,
-            "encodes": encodes,
-            "means": [] if is_dense else None,  # take_tables() names them
-            "weighted": None,
-        }
+        # take_tables() names the means.
+        return sizes | {"num_codes": {}, "encodes": False, "means": [] if is_dense else None, "weighted": None}
 
-    def layers_of(self, sizes: dict[str, Any]) -> _SageLayers:
-        return _SageLayers(sizes, self.hparams["hidden"], self.hparams["dropout"])
+    def layers_of(self, sizes: dict[str, Any]) -> _SageStack:
+        settings = self.hparams
+        stack = _SageStack(
+            sizes, settings["hidden"], settings["dropout"], settings["norm"], partial(self.conv_of, sizes)
+        )
+        stack.means = sizes.get("means")
+        return stack
 
-
-def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:
-    if data.graph.types is None:
-        return {"": {**data.stores}}
-    names = data.graph.types.node_types
-    return {name: {key: table.store for key, table in data.tables_of(name).items()} for name in names}
-
-
-def _num_codes(store: Any) -> list[int]:
-    """The number of codes of each column, ``[C]``."""
-    highest = torch.zeros(store.shape[1], dtype=torch.int64)
-    for first in range(0, store.shape[0], _ROWS_AT_ONCE):
-        ids = torch.arange(first, min(first + _ROWS_AT_ONCE, store.shape[0]))
-        rows = torch.empty((len(ids), *store.row_shape), dtype=store.dtype)
-        store.gather(ids, rows)
-        highest = torch.maximum(highest, rows.view(len(ids), -1).long().amax(dim=0))
-    return (highest + 1).tolist()
+    def conv_of(self, sizes: Mapping[str, Any], widths: Mapping[str, int]) -> nn.Module:
+        names, settings = module_names(sizes), self.hparams
+        if sizes.get("edges"):
+            return MessageConv(sizes, names, widths, settings["hidden"], [settings["aggr"]])
+        return SageConv(sizes, names, widths, settings["hidden"], settings["aggr"])

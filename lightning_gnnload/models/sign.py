@@ -81,6 +81,7 @@ class SIGN(NodeLearner):
         hidden: width of the layers.
         dropout: before the second and the last layer.
         lr: Adam's learning rate.
+        settings: ``class_weights`` and ``metrics`` of :class:`.NodeLearner`.
 
     Raises:
         GraphDataError: at the beginning of a run: no labels, seeds that are links, no tables of 1 to K hops and all
@@ -105,8 +106,9 @@ class SIGN(NodeLearner):
         hidden: int = 128,
         dropout: float = 0.3,
         lr: float = 0.003,
+        **settings: Any,
     ) -> None:
-        super().__init__(lr)
+        super().__init__(lr, **settings)
         self.save_hyperparameters()
 
     def take_tables(self, data: GraphData, samplers: Sequence[Sampler] = ()) -> None:

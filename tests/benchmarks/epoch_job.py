@@ -22,9 +22,9 @@ from pytorch_lightning.profilers import SimpleProfiler
 from torch import nn
 from torch.nn import functional
 
-from examples.models import GraphSAGE
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler, accelerate
 from tests.benchmarks.graphs import GRAPHS
+from tests.plain_sage import GraphSAGE
 
 GLOBAL_BATCH, FANOUTS, HIDDEN = 1024, [15, 10], 256
 NEXT, STEP = "[_TrainingEpochLoop].train_dataloader_next", "run_training_batch"

@@ -50,10 +50,10 @@ def job(name: str, setting: str, stack: ExitStack) -> dict[str, float]:
     import pytorch_lightning as pl
     import torch
 
-    from examples.models import GraphSAGE
     from lightning_gnnload import GraphDataModule, NeighborSampler
     from lightning_gnnload.host import malloc
     from tests.benchmarks.graphs import GRAPHS
+    from tests.plain_sage import GraphSAGE
 
     case, steps = CASES[name], list[tuple[float, float, float]]()
 

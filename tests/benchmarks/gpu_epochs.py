@@ -23,7 +23,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from examples.models import GraphSAGE
 from lightning_gnnload import FeatureCache, GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.data.block import Block, MiniBatch
@@ -38,6 +37,7 @@ from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import gpu_device, machine
 from tests.benchmarks.gpu_device import Moment
 from tests.benchmarks.graphs import GRAPHS
+from tests.plain_sage import GraphSAGE
 
 HIDDEN, NUM_SEEDS, FANOUTS = 256, 8000, [15, 10, 5]
 WIDTH, NUM_CLASSES = 128, 172

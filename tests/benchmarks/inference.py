@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from examples.models import GraphSAGE
 from lightning_gnnload import Graph, GraphData, NeighborSampler, infer
+from tests.plain_sage import GraphSAGE
 
 WIDTH, LAYERS = 128, 3
 SKEW = 6  # of sources: 4 million edges then come from 52 % of 2 million nodes

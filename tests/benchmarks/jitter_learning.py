@@ -20,10 +20,10 @@ from typing import Any
 import torch
 from pytorch_lightning import Trainer, seed_everything
 
-from examples.models import GraphSAGE
 from lightning_gnnload import Debian, FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY
 from tests.integration.scripts import launch
+from tests.plain_sage import GraphSAGE
 
 LATE_S, LATE_SHARE = 0.04, 0.2
 NUM_EPOCHS, NUM_STEPS = 4, 30

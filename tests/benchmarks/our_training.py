@@ -11,12 +11,12 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
-from examples.models import GraphSAGE
 from lightning_gnnload import GraphData, GraphDataModule, NeighborSampler
 from lightning_gnnload.host.malloc import freed_memory_kept
 from tests.benchmarks.graphs import GRAPHS
 from tests.benchmarks.serve import serve
 from tests.benchmarks.timing import PROCESSOR_MS
+from tests.plain_sage import GraphSAGE
 
 BATCH_SIZE, FANOUTS, HIDDEN, DROPOUT, LR = 1024, [15, 10], 256, 0.5, 0.003
 PRECISIONS = {"float32": "32-true", "bf16": "bf16-mixed"}

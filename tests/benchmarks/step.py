@@ -22,10 +22,10 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from examples.models.classifiers import GraphSAGE
 from lightning_gnnload import Dropout, GraphDataModule, NeighborSampler, accelerate, ops
 from tests.benchmarks import machine
 from tests.benchmarks.graphs import GRAPHS
+from tests.plain_sage import GraphSAGE
 
 P = 0.5
 FANOUTS = {"debian": [15, 10], "g3": [15, 10, 5]}

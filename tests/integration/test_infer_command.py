@@ -11,9 +11,9 @@ import pytest
 import torch
 import yaml
 
-from examples.models import GraphSAGE
 from lightning_gnnload import Graph, GraphData, infer, save_graph_data
 from lightning_gnnload.plugin.commands import cli
+from tests.plain_sage import GraphSAGE
 
 ROOT = Path(__file__).parents[2]
 NODES = 60
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     model = {"in_features": 8, "num_classes": 3, "hidden": 16}
     config = {
         "trainer": {"accelerator": "cpu", "devices": 1, "logger": False, "default_root_dir": str(tmp_path)},
-        "model": {"class_path": "examples.models.GraphSAGE", "init_args": model},
+        "model": {"class_path": "tests.plain_sage.GraphSAGE", "init_args": model},
         "data": {
             "data": str(tmp_path / "graph"),
             "sampler": {"class_path": "NeighborSampler", "init_args": {"fanouts": [3, 3]}},

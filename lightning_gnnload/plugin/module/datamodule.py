@@ -115,6 +115,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         on_resume_change: what to do where a run resumes in mid-epoch with other seeds, another graph or other settings
             than its checkpoint was made with: ``"error"``, or ``"warn"`` and go on.
         task: the name of the task to train, validate and test on, where the data have several.
+        edge_time: mini-batches carry the times of their edges, as the edge table ``"edge_time"``, for models that read
+            how old an edge is (:meth:`.GraphData.with_edge_times`).
         packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
             mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
             told to round rows or repeat epochs. Evaluation reads the tables.
@@ -178,6 +180,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         reverse_types: Mapping[Any, Any] | None = None,
         on_resume_change: OnResumeChange = "error",
         task: str | None = None,
+        edge_time: bool = False,
         verify: bool = True,
         packing: Packing | None = None,
         **unknown: Any,
@@ -215,6 +218,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         self.links = LinkSettings(negatives, exclude, reverse_types)
         self.eval_negatives = eval_negatives or negatives
         self.task = task
+        self.edge_time = edge_time
         self._dataset = data if isinstance(data, Dataset) else None
         self._data = self._as_carried(data) if isinstance(data, GraphData) else None
         self.template: Any = None  # what every batch of from_pyg repeats
@@ -431,6 +435,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         missing."""
         if self.task is not None and self.task != data.task:
             data = data.with_task(self.task)
+        if self.edge_time and "edge_time" not in data.edge_tables:
+            data = data.with_edge_times()
         samplers_know_edges = all(hasattr(sampler, "edge_ids") for sampler in (self.sampler, self.eval_sampler))
         models_read_columns = FORMATS[self.batch_format].library is not None
         return data.with_graph_columns() if models_read_columns and samplers_know_edges else data

@@ -18,7 +18,8 @@ from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 
 
 class NoGraphBaseline(pl.Callback):
-    """After a test, trains a perceptron on the same features and splits, and prints both accuracies.
+    """After a test, trains a perceptron on the same features and splits, and prints both accuracies, and that of the
+    most frequent class.
 
     If the two are close, the graph adds nothing, and neither does sampling it. Single-label classification only.
 
@@ -71,6 +72,7 @@ class NoGraphBaseline(pl.Callback):
         if self.metric in trainer.callback_metrics:
             table.add_row(type(pl_module).__name__, f"{float(trainer.callback_metrics[self.metric]):.4f}")
         table.add_row("perceptron, no graph", f"{self.accuracy:.4f}")
+        table.add_row("the most frequent class", f"{_most_frequent(module.graph_data):.4f}")
         Console().print(table)
 
     def train(self, data: GraphData) -> float:
@@ -118,6 +120,13 @@ class NoGraphBaseline(pl.Callback):
         x = torch.empty(len(ids), data.num_features, dtype=data.x.dtype)
         data.x.gather(nodes, x)
         return x.float(), data.y[nodes].long()
+
+
+def _most_frequent(data: GraphData) -> float:
+    """The share of the test split that is of the class that the train split has most of."""
+    assert data.y is not None, "train() has refused data without"
+    train, test = (data.y[torch.from_numpy(data.split(name))].long() for name in ("train", "test"))
+    return float((test == train.bincount().argmax()).float().mean()) if len(train) and len(test) else 0.0
 
 
 @torch.no_grad()

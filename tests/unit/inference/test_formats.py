@@ -8,10 +8,9 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from examples.models import GAT, GCN, GraphSAGE, LinkSAGE
+from examples.models import LinkSAGE
 from lightning_gnnload import (
     Block,
-    GraphData,
     GraphDataModule,
     MiniBatch,
     NeighborSampler,
@@ -20,6 +19,7 @@ from lightning_gnnload import (
     score_links,
 )
 from lightning_gnnload.errors import InferenceError
+from tests.plain_sage import GraphSAGE
 from tests.runif import RunIf
 from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, edges, features, flat_data
 
@@ -44,22 +44,6 @@ def test_a_lightning_model_on_blocks_whatever_its_mini_batches() -> None:
     torch.testing.assert_close(chances, wanted.softmax(dim=1), rtol=1e-5, atol=1e-5)
     some = infer(model, data, nodes=[9, 3, 250], method="forward", **QUIET)  # which finds the number of layers
     torch.testing.assert_close(some, wanted[[9, 3, 250]], rtol=1e-5, atol=1e-5)
-
-
-def test_features_of_edges_in_blocks() -> None:
-    plain = flat_data()
-    data = GraphData(plain.graph, x=plain.x, edge_x=torch.randn(2001, 3))
-    model = GAT(WIDTH, 4, edge_features=3, hidden=HIDDEN).eval()
-    sampler = NeighborSampler([-1, -1])
-    [whole] = GraphDataModule(data, sampler, batch_size=NUM_NODES, predict="all", num_threads=0).predict_dataloader()
-    with torch.no_grad():
-        wanted = model(whole)
-    torch.testing.assert_close(infer(model, data, method="forward", **QUIET), wanted, rtol=1e-5, atol=1e-5)
-
-
-def test_degrees_within_a_block_are_refused() -> None:
-    with pytest.raises(InferenceError, match="degrees of sources"):
-        infer(GCN(WIDTH, 3, hidden=HIDDEN), flat_data(), method="forward", **QUIET)
 
 
 class Functions(nn.Module):

@@ -16,13 +16,13 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from examples.models import GraphSAGE
 from lightning_gnnload import Block, Graph, GraphData, UserIds, infer
 from lightning_gnnload.errors import InferenceError, OutputError
 from lightning_gnnload.inference import rows as stored
 from lightning_gnnload.inference.compare import difference
 from lightning_gnnload.inference.passes import parts
 from lightning_gnnload.inference.rows import StoredRows, rows_at
+from tests.plain_sage import GraphSAGE
 from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, flat_data
 
 SETTINGS: dict[str, Any] = {"method": "forward", "progress": False}

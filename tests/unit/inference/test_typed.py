@@ -11,7 +11,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from examples.models import HGT, RGCN
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable, infer
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import InferenceError
@@ -39,23 +38,6 @@ def whole_batch(data: GraphData, batch_format: Any) -> Any:
         num_threads=0,
     )
     return next(iter(module.predict_dataloader()))
-
-
-@pytest.mark.parametrize("kind", [RGCN, HGT])
-def test_models_on_typed_blocks(kind: type) -> None:
-    data = typed_data()
-    torch.manual_seed(0)
-    model = kind("paper", WIDTHS, 4, hidden=16).eval()
-    model._trainer = SimpleNamespace(datamodule=SimpleNamespace(data=data))
-    model.configure_model()
-    module = GraphDataModule(
-        data, NeighborSampler([-1, -1]), batch_size=30, predict={"paper": range(30)}, num_threads=0
-    )
-    with torch.no_grad():
-        wanted = model(next(iter(module.predict_dataloader())))
-    found = infer(model, data, method="forward", **QUIET)
-    assert found.keys() == {"paper"}
-    torch.testing.assert_close(found["paper"], wanted, rtol=1e-5, atol=1e-5)
 
 
 def hetero_model() -> nn.Module:

@@ -1,0 +1,10 @@
+from .conv_stack import ConvLearner as ConvLearner
+from .gat import GAT as GAT
+from .gcn import GCN as GCN
+from .hgt import HGT as HGT
+from .learner import NodeLearner as NodeLearner
+from .pinsage import PinSAGE as PinSAGE
+from .rgcn import RGCN as RGCN
+from .sage import SAGE as SAGE
+from .sign import SIGN as SIGN
+from .temporal import TemporalSAGE as TemporalSAGE
