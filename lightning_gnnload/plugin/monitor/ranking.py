@@ -120,8 +120,8 @@ class _RankMetric(Metric):
         self.count += len(ranks)
 
     def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
-        """What queries add, ``[Q]``, from their positive edges' ranks, ``[P]``, query numbers below ``num_queries``, and
-        places among the positive edges of the query, 1 for the highest."""
+        """What queries add, ``[Q]``, from the ranks of their positive edges, ``[P]``, the edges' queries, numbers below
+        ``num_queries``, and places among the positive edges of the query, 1 for the highest."""
         raise NotImplementedError
 
 
