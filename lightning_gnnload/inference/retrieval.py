@@ -148,7 +148,7 @@ def _blocks(
 
 class FaissIndex:
     """An index of items by inner product, which looks at some of them: faiss's inverted lists, in which items lie by
-    the nearest of ``sqrt(I)`` centres. A search looks into an eighth of the lists, at least 8; of up to 64 items all.
+    the nearest of ``sqrt(I)`` centres. A search looks into a quarter of the lists, at least 8; of up to 80 items at all.
 
     Args:
         items: float32 ``[I, D]``.
@@ -175,7 +175,7 @@ class FaissIndex:
             # sqrt(I) centres have sqrt(I) items each to learn from; faiss warns below 39.
             self._index.cp.min_points_per_centroid = 1
             self._index.train(rows)
-            self._index.nprobe = max(num_lists // 8, 8)
+            self._index.nprobe = max(num_lists // 4, 8)
         self._index.add(rows)
 
     def candidates(self, queries: torch.Tensor, count: int) -> torch.Tensor:

@@ -210,7 +210,8 @@ class LinkPredictor(pl.LightningModule):
                     "one for each type of these ends, or one encoder for all."
                 )
         training = {"negatives": module.links.negatives}
-        evaluation = {} if self.hparams["rank"] == "all" else {"eval_negatives": module.eval_negatives}
+        ranks = self.hparams["rank"] == "negatives" and (module.has_seeds("val") or module.has_seeds("test"))
+        evaluation = {"eval_negatives": module.eval_negatives} if ranks else {}
         for name, negatives in (training | evaluation).items():
             by_type: list[Any] = list(negatives.values()) if isinstance(negatives, Mapping) else [negatives]
             if None in by_type:
