@@ -2,7 +2,6 @@
 
 from .classifiers import GAT, GCN, GraphSAGE, NodeClassifier, PinSAGE
 from .hgt import HGT
-from .links import LinkSAGE
 from .temporal import TemporalSAGE
 from .typed import RGCN, TypedClassifier
 
@@ -12,7 +11,6 @@ __all__ = [
     "HGT",
     "RGCN",
     "GraphSAGE",
-    "LinkSAGE",
     "NodeClassifier",
     "PinSAGE",
     "TemporalSAGE",

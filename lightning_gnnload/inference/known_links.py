@@ -47,7 +47,8 @@ class TargetLists:
 class KnownLinks:
     """The links of one edge type that a graph has, by their source; 16 bytes an edge, 20 with times.
 
-    Ids count within the types of the ends. Links of ``tables``, of this edge type, are known from the graph's first time on.
+    Ids count within the types of the ends. Links of ``tables``, of this edge type, are known from the graph's first
+    time on.
 
     Raises:
         SamplerConfigError: there is no such edge type, or the graph is a part of another.

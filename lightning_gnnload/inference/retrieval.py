@@ -148,7 +148,8 @@ def _blocks(
 
 class FaissIndex:
     """An index of items by inner product, which looks at some of them: faiss's inverted lists, in which items lie by
-    the nearest of ``sqrt(I)`` centres. A search looks into a quarter of the lists, at least 8; of up to 80 items at all.
+    the nearest of ``sqrt(I)`` centres. A search looks into a quarter of the lists, at least 8; of 80 items or fewer, at
+    all.
 
     Args:
         items: float32 ``[I, D]``.

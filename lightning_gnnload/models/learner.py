@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,7 +18,7 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GnnLoadError, GraphDataError
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import own_hyperparameters, pl
 from lightning_gnnload.sample.base import Sampler
 
 
@@ -33,6 +35,14 @@ class NodeLearner(pl.LightningModule):
     def __init__(self, lr: float) -> None:
         super().__init__()
         self.lr = lr
+
+    def save_hyperparameters(self, *args: Any, frame: FrameType | None = None, **kwargs: Any) -> None:
+        """Does what Lightning does, also for a model that is a setting of another one: a command line has the settings
+        of the other at hand while it makes both."""
+        caller = inspect.currentframe()
+        assert caller is not None
+        with own_hyperparameters(self):
+            super().save_hyperparameters(*args, frame=frame or caller.f_back, **kwargs)
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
         """Returns what the layers' sizes follow from, in types that a checkpoint takes, for data and the number of hops

@@ -106,6 +106,8 @@ class LinkPredictor(pl.LightningModule):
         most_moments: int = 8,
         lr: float = 0.003,
     ) -> None:
+        # Not hparams: under a command line those are what the class of the configuration is made of, maybe another.
+        settings = {name: value for name, value in locals().items() if name not in ("self", "encoder", "__class__")}
         super().__init__()
         check_one_of("head", head, HEADS, LoaderConfigError)
         check_one_of("loss", loss, LOSS_NAMES, LoaderConfigError)
@@ -136,6 +138,7 @@ class LinkPredictor(pl.LightningModule):
         if not metrics or isinstance(metrics, str):
             raise LoaderConfigError(f"LinkPredictor: metrics is {metrics!r}; give a list, such as [mrr, hits@10].")
         self.save_hyperparameters(ignore=["encoder"])
+        self.settings = settings
         # By number: modules' names may contain no dots.
         self.node_types = list(encoders)
         self.encoders = nn.ModuleList(encoders.values())
@@ -160,7 +163,7 @@ class LinkPredictor(pl.LightningModule):
         self._check_data(module)
         if not hasattr(self, "head"):
             data, hops = module.data, module.sampler.num_layers
-            outputs = {"num_outputs": self.hparams["num_outputs"], "is_class": False}
+            outputs = {"num_outputs": self.settings["num_outputs"], "is_class": False}
             self._make(
                 {
                     "link_types": _link_types(data),
@@ -188,8 +191,8 @@ class LinkPredictor(pl.LightningModule):
         self.sizes = sizes
         for encoder, part in zip(self._learners, sizes["encoders"], strict=True):
             encoder.sizes, encoder.layers = part, encoder.layers_of(part).to(self.device)
-        options = self.hparams["num_outputs"], len(sizes["link_types"]), self.hparams["temperature"]
-        self.head = head_of(self.hparams["head"], *options).to(self.device)
+        options = self.settings["num_outputs"], len(sizes["link_types"]), self.settings["temperature"]
+        self.head = head_of(self.settings["head"], *options).to(self.device)
 
     def _check_data(self, module: Any) -> None:
         """Raises GraphDataError, LoaderConfigError: data that have no links to learn, or not in this model's form."""
@@ -210,7 +213,7 @@ class LinkPredictor(pl.LightningModule):
                     "one for each type of these ends, or one encoder for all."
                 )
         training = {"negatives": module.links.negatives}
-        ranks = self.hparams["rank"] == "negatives" and (module.has_seeds("val") or module.has_seeds("test"))
+        ranks = self.settings["rank"] == "negatives" and (module.has_seeds("val") or module.has_seeds("test"))
         evaluation = {"eval_negatives": module.eval_negatives} if ranks else {}
         for name, negatives in (training | evaluation).items():
             by_type: list[Any] = list(negatives.values()) if isinstance(negatives, Mapping) else [negatives]
@@ -220,7 +223,7 @@ class LinkPredictor(pl.LightningModule):
                     "Negatives('in_batch'), or Negatives('triplet', num=10), as --data.negatives.mode in_batch."
                 )
             if any(rule.mode == "binary" for rule in by_type) and (
-                name == "eval_negatives" or self.hparams["loss"] != "bce" or self.hparams["num_hard"] is not None
+                name == "eval_negatives" or self.settings["loss"] != "bce" or self.settings["num_hard"] is not None
             ):
                 raise LoaderConfigError(
                     f"LinkPredictor: {name} of mode 'binary' do not say whose negatives they are. Take 'triplet', "
@@ -256,7 +259,7 @@ class LinkPredictor(pl.LightningModule):
         rows: dict[str, Tensor] = {}
         for node_type, encoder in zip(self.node_types, self._learners, strict=True):
             if node_type and not counts[node_type]:
-                rows[node_type] = next(self.parameters()).new_empty(0, self.hparams["num_outputs"])
+                rows[node_type] = next(self.parameters()).new_empty(0, self.settings["num_outputs"])
                 continue
             output: Tensor = encoder.layers(batch)
             parts = dict(zip(counts, output.split(list(counts.values())), strict=True))
@@ -317,15 +320,15 @@ class LinkPredictor(pl.LightningModule):
 
     def _loss(self, links: Links) -> Tensor:
         positive, negative, mask = self._scores(links)
-        if self.hparams["log_q"] and self.hparams["loss"] == "softmax" and self._is_in_batch(links.form):
+        if self.settings["log_q"] and self.settings["loss"] == "softmax" and self._is_in_batch(links.form):
             # By its share of training rows: how likely the item is to come as the target of another row.
             log_q = self._popularity(links.number).clamp(min=1).log()[links.nodes]
             columns = links.columns
             positive = positive - log_q[columns["dst"]]
             negative = negative - log_q[columns["negatives"]]
-        if (num_hard := self.hparams["num_hard"]) is not None:
+        if (num_hard := self.settings["num_hard"]) is not None:
             mask = hardest(negative, mask, num_hard)
-        return LOSSES[self.hparams["loss"]](positive, negative, mask)
+        return LOSSES[self.settings["loss"]](positive, negative, mask)
 
     def _is_in_batch(self, form: LinkForm) -> bool:
         negatives = self._module.links.negatives
@@ -357,7 +360,7 @@ class LinkPredictor(pl.LightningModule):
     def _begin(self, phase: str) -> None:
         """Forgets the rows of all items, which were computed by other weights."""
         self._all_items = None
-        if phase == "predict" or self.hparams["rank"] == "all":
+        if phase == "predict" or self.settings["rank"] == "all":
             self._all_items = AllItems(self, self._module, phase)
 
     def validation_step(self, batch: MiniBatch | TypedMiniBatch, batch_idx: int) -> None:
@@ -399,7 +402,7 @@ class LinkPredictor(pl.LightningModule):
         if not self.trainer.is_global_zero or self.trainer.sanity_checking:
             return
         results = self.trainer.callback_metrics
-        among = "all items" if self.hparams["rank"] == "all" else "the negatives of each link"
+        among = "all items" if self.settings["rank"] == "all" else "the negatives of each link"
         table = Table(title=f"Test, among {among}")
         table.add_column("")
         rows = {type(self).__name__: "test", "popularity": "popularity"}
@@ -414,7 +417,7 @@ class LinkPredictor(pl.LightningModule):
         """Returns the ``top_k`` destinations of each seed, or of each link's source; of links without ``top_k`` their
         scores ``[R]``."""
         is_links = batch.seed_form.name == "links"
-        if self.hparams["top_k"] is not None:
+        if self.settings["top_k"] is not None:
             assert self._all_items is not None, "Lightning has begun the epoch"
             return self._all_items.best(batch, self._rows(batch))
         if not is_links:

@@ -92,7 +92,7 @@ class AllItems:
                 self._module,
                 node_type,
                 self._times,
-                self._model.hparams["most_moments"],
+                self._model.settings["most_moments"],
                 strictly=table is not None and table.edge_ids is not None,
             )
         return self._rows[number]
@@ -155,7 +155,7 @@ class AllItems:
         times = None if self._times is None else self._times[rows[row]]
         targets = torch.from_numpy(target).to(links.src.device)
         pair, other = self._answers.all_of(rows[row])
-        if self._model.hparams["filtered"]:
+        if self._model.settings["filtered"]:
             known_pair, known = self._known_links(number).of(table.ends[rows[row], 0], self._until(times))
             pair, other = np.concatenate([pair, known_pair]), np.concatenate([other, known])
         score: ScoreBlock
@@ -196,7 +196,7 @@ class AllItems:
         src, sources = rows[src_type][at], ids[src_type][at].cpu().numpy()
         times = columns["time"].cpu().numpy() if self._times is not None else None
         excluded = None
-        if self._model.hparams["exclude_known"]:
+        if self._model.settings["exclude_known"]:
             excluded = self._known_links(number).of(sources, self._until(times))
         items, scores = self._top(number, src, times, excluded)
         nodes = self._item_rows(number).nodes
@@ -204,7 +204,7 @@ class AllItems:
 
     def _recommended(self) -> int:
         """The number of the edge type whose destinations are items."""
-        link_types, name = self._model.sizes["link_types"], self._model.hparams["edge_type"]
+        link_types, name = self._model.sizes["link_types"], self._model.settings["edge_type"]
         if name is None and len(link_types) == 1:
             return 0
         matches = [number for number, link in enumerate(link_types) if link and name in (link[1], "__".join(link))]
@@ -216,9 +216,9 @@ class AllItems:
         return matches[0]
 
     def _top(self, number: int, src: Tensor, times: np.ndarray | None, excluded: Pairs | None) -> tuple[Tensor, Tensor]:
-        k, num_items = self._model.hparams["top_k"], len(self._item_rows(number).nodes)
+        k, num_items = self._model.settings["top_k"], len(self._item_rows(number).nodes)
         score = self._scorer(number, src, times)
-        if self._model.hparams["index"] == "exact":
+        if self._model.settings["index"] == "exact":
             return top_items(score, len(src), num_items, k, excluded)
         return self._top_by_index(number, src, times, excluded or (np.empty(0, np.int64), np.empty(0, np.int64)))
 
@@ -230,7 +230,7 @@ class AllItems:
             self._item_rows(number),
             self._model.head,
             self._until(times),
-            self._model.hparams["top_k"],
+            self._model.settings["top_k"],
         )
         num_items, moments = len(rows.nodes), rows.moments_of(times, len(src))
         most_excluded = int(np.bincount(excluded[0], minlength=1).max())
