@@ -75,12 +75,12 @@ def highest(scores: torch.Tensor, items: torch.Tensor, k: int) -> tuple[torch.Te
     order = torch.argsort(value, descending=True, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
     row, column, value = row[order], column[order], value[order]
-    place = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
-    counts = place < k
-    row, column, value, place = row[counts], column[counts], value[counts], place[counts]
+    nth = torch.arange(len(row), device=row.device) - torch.searchsorted(row, row)
+    counts = nth < k
+    row, column, value, nth = row[counts], column[counts], value[counts], nth[counts]
     best_items, best_scores = items.new_full((len(scores), k), -1), scores.new_full((len(scores), k), -torch.inf)
-    best_items[row, place] = items[row, column]
-    best_scores[row, place] = value
+    best_items[row, nth] = items[row, column]
+    best_scores[row, nth] = value
     return best_items, best_scores
 
 
@@ -105,11 +105,11 @@ def ranks_among(
     """
     num_sources = len(targets)
     rows = torch.arange(num_sources, device=targets.device)
-    own = torch.full((num_sources,), torch.nan, device=targets.device)
+    target_scores = torch.full((num_sources,), torch.nan, device=targets.device)
     for first, scores in _blocks(score, num_sources, num_items, None):
         is_here = (targets >= first) & (targets < first + scores.shape[1])
-        own[is_here] = scores[rows[is_here], targets[is_here] - first]
-    higher, as_high, others = (torch.zeros(num_sources, device=targets.device) for _ in range(3))
+        target_scores[is_here] = scores[rows[is_here], targets[is_here] - first]
+    higher, as_high, num_others = (torch.zeros(num_sources, device=targets.device) for _ in range(3))
     if excluded is not None:
         counts = excluded[1] != targets.cpu().numpy()[excluded[0]]
         excluded = excluded[0][counts], excluded[1][counts]
@@ -120,11 +120,11 @@ def ranks_among(
     for _, scores in _blocks(score, num_sources, num_items, left_out):
         is_item = scores > -torch.inf
         # Negated, as comparisons with NaN are false: a score that is NaN ranks last, as in link_ranks.
-        higher += (~(own[:, None] >= scores) & is_item).sum(1)
-        as_high += (~(own[:, None] > scores) & is_item).sum(1)
-        others += is_item.sum(1)
+        higher += (~(target_scores[:, None] >= scores) & is_item).sum(1)
+        as_high += (~(target_scores[:, None] > scores) & is_item).sum(1)
+        num_others += is_item.sum(1)
     above = {"optimistic": higher, "pessimistic": as_high, "mean": (higher + as_high) / 2}[ties]
-    return (1 + above).where(others > 0, torch.nan), own
+    return (1 + above).where(num_others > 0, torch.nan), target_scores
 
 
 def _blocks(

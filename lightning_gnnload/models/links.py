@@ -12,21 +12,19 @@ from rich.table import Table
 from torch import Tensor, nn
 
 from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graphdata import SPLITS, GraphData
-from lightning_gnnload.data.seedform import LinkForm
+from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 from lightning_gnnload.inference.known_links import links_of
 from lightning_gnnload.inference.retrieval import Ranking
 from lightning_gnnload.models.learner import NodeLearner
-from lightning_gnnload.models.links_heads import HEADS, HeadName, LinkHead, head_of
-from lightning_gnnload.models.links_losses import LOSS_NAMES, LOSSES, LossName, hardest
+from lightning_gnnload.models.links_checks import check_data, check_settings, link_types_of
+from lightning_gnnload.models.links_heads import HeadName, LinkHead, head_of
+from lightning_gnnload.models.links_losses import LOSSES, LossName, hardest
 from lightning_gnnload.models.links_ranking import AllItems, Links
 from lightning_gnnload.plugin.compat import pl
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.monitor.ranking import metric_of
-from lightning_gnnload.settings import check_one_of
 
 RankAmong = Literal["negatives", "all"]
 Index = Literal["exact", "faiss"]
@@ -37,11 +35,14 @@ class LinkPredictor(pl.LightningModule):
     """Scores links by rows of both ends, from any model of nodes: for link prediction, and to recommend items.
 
     It trains on seeds that are links (:class:`.SeedTable` with ``src`` and ``dst``, or a task of links), of one edge
-    type or several, with the negatives of ``GraphDataModule(negatives=...)``. It logs ``train_loss``, and each metric
-    as ``val_<metric>`` and ``test_<metric>``; a test ends with a table of these beside what popularity reaches: the
-    number of training links that lead to an item. ``predict_step`` gives the ``top_k`` destinations of each seed, or
-    of each link's source, as :class:`.Ranking`, which ``gnnload predict`` writes by the user's ids: a row for each
-    seed and rank.
+    type or several, with the negatives of ``GraphDataModule(negatives=...)``. Without these, the negatives of a row are
+    the targets of the mini-batch's other rows, but for those of the same source: nothing more is sampled, also where
+    rows share no nodes, as with times; each target is then as of its own row's time.
+
+    It logs ``train_loss``, and each metric as ``val_<metric>`` and ``test_<metric>``; a test ends with a table of these
+    beside what popularity reaches: the number of training links that lead to an item. ``predict_step`` gives the
+    ``top_k`` destinations of each seed, or of each link's source, as :class:`.Ranking`, which ``gnnload predict``
+    writes by the user's ids: a row for each seed and rank.
 
     Args:
         encoder: a model of nodes, such as ``SAGE()``, whose layers give a row for each end; or two towers: a dict with
@@ -52,8 +53,8 @@ class LinkPredictor(pl.LightningModule):
             edge type; ``"bilinear"``, with a matrix of each edge type, so that edges have a direction; ``"mlp"``, a
             perceptron.
         loss: ``"softmax"`` over an edge and its negatives, ``"bce"``, binary cross entropy, or ``"bpr"``.
-        log_q: with the softmax and negatives of mode ``"in_batch"``, subtract the logarithm of how often the item is
-            the target of a training row: popular items come as negatives more often, and would be pushed down.
+        log_q: with the softmax and negatives from the mini-batch's other rows, subtract the logarithm of how often the
+            item is the target of a training row: popular items come as negatives more often, and would be pushed down.
         num_hard: of each edge's negatives, only those count in the loss that score highest now; None: all.
         temperature: rows get the length 1, and scores are divided by it; None: rows as they are. Not for ``"mlp"``.
         metrics: of ``"mrr"``, ``"hits@10"``, ``"ndcg@10"``, ``"recall@10"``, ``"map@10"``, with any k.
@@ -71,8 +72,8 @@ class LinkPredictor(pl.LightningModule):
         lr: Adam's learning rate.
 
     Raises:
-        LoaderConfigError: settings that are none, or do not go together; at the beginning of a run: no negatives, or
-            another batch format than ``"blocks"``.
+        LoaderConfigError: settings that are none, or do not go together; at the beginning of a run: no negatives to
+            rank among, or another batch format than ``"blocks"``.
         GraphDataError: at the beginning of a run: seeds that are no links, or edges that all items would show.
 
     Sources: Yi et al., Sampling-bias-corrected neural modeling for large corpus item recommendations (RecSys'19), for
@@ -81,7 +82,7 @@ class LinkPredictor(pl.LightningModule):
     Example:
         >>> from lightning_gnnload import SAGE
         >>> model = LinkPredictor(SAGE(hidden=64), head="dot", metrics=["mrr", "hits@10"])
-        >>> # trainer.fit(model, GraphDataModule(data, NeighborSampler([10, 5]), negatives=Negatives("in_batch")))
+        >>> # trainer.fit(model, GraphDataModule(data, NeighborSampler([10, 5]), eval_negatives=Negatives("triplet")))
     """
 
     head: LinkHead
@@ -109,34 +110,7 @@ class LinkPredictor(pl.LightningModule):
         # Not hparams: under a command line those are what the class of the configuration is made of, maybe another.
         settings = {name: value for name, value in locals().items() if name not in ("self", "encoder", "__class__")}
         super().__init__()
-        check_one_of("head", head, HEADS, LoaderConfigError)
-        check_one_of("loss", loss, LOSS_NAMES, LoaderConfigError)
-        check_one_of("rank", rank, ("negatives", "all"), LoaderConfigError)
-        check_one_of("index", index, ("exact", "faiss"), LoaderConfigError)
-        counts = {"num_outputs": num_outputs, "num_hard": num_hard, "top_k": top_k, "most_moments": most_moments}
-        for name, count in counts.items():
-            needs_one = name in ("num_outputs", "most_moments")
-            if (count is None and needs_one) or (count is not None and (type(count) is not int or count < 1)):
-                raise LoaderConfigError(f"LinkPredictor: {name} is {count!r}, but must be an integer of at least 1.")
-        if temperature is not None and (head == "mlp" or not temperature > 0):
-            raise LoaderConfigError(
-                f"LinkPredictor: temperature={temperature!r} divides inner products of rows of length 1, so it must be "
-                f"above 0, and head another than 'mlp', but it is {head!r}."
-            )
-        if index == "faiss" and head == "mlp":
-            raise LoaderConfigError(
-                "LinkPredictor: index='faiss' finds items by inner products, which head='mlp' has none of. Take "
-                "index='exact', or head='dot', 'distmult' or 'bilinear'."
-            )
-        encoders = encoder if isinstance(encoder, Mapping) else {"": encoder}
-        for node_type, learner in encoders.items():
-            if not isinstance(learner, NodeLearner):
-                raise LoaderConfigError(
-                    f"LinkPredictor: encoder must be a model of nodes, such as SAGE(), or a dict of such by node type, "
-                    f"but {f'that of {node_type!r}' if node_type else 'it'} is a {type(learner).__name__}."
-                )
-        if not metrics or isinstance(metrics, str):
-            raise LoaderConfigError(f"LinkPredictor: metrics is {metrics!r}; give a list, such as [mrr, hits@10].")
+        encoders = check_settings(encoder, settings)
         self.save_hyperparameters(ignore=["encoder"])
         self.settings = settings
         # By number: modules' names may contain no dots.
@@ -160,13 +134,13 @@ class LinkPredictor(pl.LightningModule):
         if self._trainer is None:
             return
         module = self._module
-        self._check_data(module)
+        check_data(module, self.node_types, self.settings)
         if not hasattr(self, "head"):
             data, hops = module.data, module.sampler.num_layers
             outputs = {"num_outputs": self.settings["num_outputs"], "is_class": False}
             self._make(
                 {
-                    "link_types": _link_types(data),
+                    "link_types": link_types_of(data),
                     "encoders": [encoder.sizes_of(data, hops) | outputs for encoder in self._learners],
                 }
             )
@@ -193,42 +167,6 @@ class LinkPredictor(pl.LightningModule):
             encoder.sizes, encoder.layers = part, encoder.layers_of(part).to(self.device)
         options = self.settings["num_outputs"], len(sizes["link_types"]), self.settings["temperature"]
         self.head = head_of(self.settings["head"], *options).to(self.device)
-
-    def _check_data(self, module: Any) -> None:
-        """Raises GraphDataError, LoaderConfigError: data that have no links to learn, or not in this model's form."""
-        if not isinstance(module, GraphDataModule) or module.batch_format != "blocks":
-            form = getattr(module, "batch_format", None)
-            raise LoaderConfigError(
-                "LinkPredictor takes mini-batches of a GraphDataModule with batch_format='blocks', but the data are "
-                + (f"a {type(module).__name__}." if form is None else f"in the format {form!r}.")
-            )
-        types = module.data.graph.types
-        if self.node_types != [""]:
-            there = () if types is None else types.node_types
-            needed = {end for link_type in _link_types(module.data) for end in (link_type or ("",))[::2]}
-            if types is None or not needed <= set(self.node_types) <= set(there):
-                raise LoaderConfigError(
-                    f"LinkPredictor: encoders are given for {', '.join(self.node_types)}, but links join "
-                    f"{', '.join(sorted(needed)) if types is not None else 'nodes of a graph without types'}. Give "
-                    "one for each type of these ends, or one encoder for all."
-                )
-        training = {"negatives": module.links.negatives}
-        ranks = self.settings["rank"] == "negatives" and (module.has_seeds("val") or module.has_seeds("test"))
-        evaluation = {"eval_negatives": module.eval_negatives} if ranks else {}
-        for name, negatives in (training | evaluation).items():
-            by_type: list[Any] = list(negatives.values()) if isinstance(negatives, Mapping) else [negatives]
-            if None in by_type:
-                raise LoaderConfigError(
-                    f"LinkPredictor tells links from negatives, but GraphDataModule({name}=...) has none. Give "
-                    "Negatives('in_batch'), or Negatives('triplet', num=10), as --data.negatives.mode in_batch."
-                )
-            if any(rule.mode == "binary" for rule in by_type) and (
-                name == "eval_negatives" or self.settings["loss"] != "bce" or self.settings["num_hard"] is not None
-            ):
-                raise LoaderConfigError(
-                    f"LinkPredictor: {name} of mode 'binary' do not say whose negatives they are. Take 'triplet', "
-                    "which draws the same; 'binary' goes with loss='bce' alone, in training, without num_hard."
-                )
 
     @property
     def _module(self) -> Any:
@@ -275,14 +213,14 @@ class LinkPredictor(pl.LightningModule):
             if len(columns["input_id"]):
                 src, _, dst = form.edge_type or ("", "", "")
                 number = self._number_of(form.edge_type)
-                links.append(Links(number, form, columns, rows[src], rows[dst], ids[dst]))
+                links.append(Links(number, form, columns, rows[src], rows[dst], ids[src], ids[dst]))
         return links
 
     def _number_of(self, edge_type: EdgeType | None) -> int:
         name = None if edge_type is None else list(edge_type)
         if name not in self.sizes["link_types"]:
-            known = ", ".join("__".join(link_type or ("links",)) for link_type in self.sizes["link_types"])
-            raise GraphDataError(f"the model was trained on links {known}, and not on those of {edge_type}.")
+            names = ", ".join("__".join(link_type or ("links",)) for link_type in self.sizes["link_types"])
+            raise GraphDataError(f"the model was trained on links {names}, and not on those of {edge_type}.")
         return int(self.sizes["link_types"].index(name))
 
     def _scores(self, links: Links) -> tuple[Tensor, Tensor, Tensor]:
@@ -294,7 +232,18 @@ class LinkPredictor(pl.LightningModule):
             negative = scores[len(columns["input_id"]) :]
             return scores[: len(columns["input_id"])], negative, torch.ones_like(negative, dtype=torch.bool)
         query, item = self.head.query(links.src, number), self.head.item(links.dst, number)
-        src, dst, negatives = query[columns["src"]], item[columns["dst"]], columns["negatives"]
+        src, dst = query[columns["src"]], item[columns["dst"]]
+        if "negatives" not in columns:
+            source, target = (
+                nodes[columns[end]].unique(return_inverse=True)[1]
+                for nodes, end in ((links.src_nodes, "src"), (links.dst_nodes, "dst"))
+            )
+            # All targets that a source has here are right.
+            is_right = source.new_zeros(len(source), len(target), dtype=torch.bool)
+            is_right[source, target] = True
+            is_right = is_right[source][:, target]
+            return self.head.joined(src, dst), self.head.table(src, dst), ~is_right
+        negatives = columns["negatives"]
         num_dst = negatives.shape[1] if links.form.num_dst is None else links.form.num_dst
         parts = []
         if num_dst or not negatives.shape[1]:
@@ -320,21 +269,21 @@ class LinkPredictor(pl.LightningModule):
 
     def _loss(self, links: Links) -> Tensor:
         positive, negative, mask = self._scores(links)
-        if self.settings["log_q"] and self.settings["loss"] == "softmax" and self._is_in_batch(links.form):
+        if self.settings["log_q"] and self.settings["loss"] == "softmax" and self._is_in_batch():
             # By its share of training rows: how likely the item is to come as the target of another row.
-            log_q = self._popularity(links.number).clamp(min=1).log()[links.nodes]
+            log_q = self._popularity(links.number).clamp(min=1).log()[links.dst_nodes]
             columns = links.columns
             positive = positive - log_q[columns["dst"]]
-            negative = negative - log_q[columns["negatives"]]
+            negative = negative - log_q[columns["negatives"] if "negatives" in columns else columns["dst"][None]]
         if (num_hard := self.settings["num_hard"]) is not None:
             mask = hardest(negative, mask, num_hard)
         return LOSSES[self.settings["loss"]](positive, negative, mask)
 
-    def _is_in_batch(self, form: LinkForm) -> bool:
+    def _is_in_batch(self) -> bool:
         negatives = self._module.links.negatives
         if isinstance(negatives, Mapping):
             negatives = next(iter(negatives.values()))  # all types have one mode
-        return bool(negatives.mode == "in_batch")
+        return negatives is None or bool(negatives.mode == "in_batch")
 
     def _popularity(self, number: int) -> Tensor:
         """How many training links lead to each destination of an edge type, float32 ``[I]``."""
@@ -391,11 +340,11 @@ class LinkPredictor(pl.LightningModule):
 
     def _popular_scores(self, links: Links) -> tuple[Tensor, Tensor, Tensor]:
         """As :meth:`_scores`, of popularity; negatives that replace the source have the same."""
-        popularity, columns = self._popularity(links.number)[links.nodes], links.columns
+        popularity, columns = self._popularity(links.number)[links.dst_nodes], links.columns
         positive, negatives = popularity[columns["dst"]], columns["negatives"]
         num_dst = negatives.shape[1] if links.form.num_dst is None else links.form.num_dst
-        same = positive[:, None].expand(-1, negatives.shape[1] - num_dst)
-        negative = torch.cat([popularity[negatives[:, :num_dst]], same], dim=1)
+        equal_scores = positive[:, None].expand(-1, negatives.shape[1] - num_dst)
+        negative = torch.cat([popularity[negatives[:, :num_dst]], equal_scores], dim=1)
         return positive, negative, columns["negative_mask"]
 
     def on_test_end(self) -> None:
@@ -439,19 +388,3 @@ class LinkPredictor(pl.LightningModule):
 
 def _graph_number(graph: Any, edge_type: Sequence[str] | None) -> int:
     return 0 if edge_type is None else int(graph.edge_type_number(tuple(edge_type)))
-
-
-def _link_types(data: GraphData) -> list[list[str] | None]:
-    """Returns the edge types of the data's seeds, as a checkpoint takes them; [None] in a graph without types. Raises
-    GraphDataError: the seeds are no links."""
-    types, splits = data.graph.types, [name for name in SPLITS if len(data.split(name))]
-    tables = [table for name in splits if (table := data.table(name)) is not None and table.kind == "links"]
-    if not tables or len(tables) < len(splits):
-        raise GraphDataError(
-            "LinkPredictor learns links, but the seeds are nodes. Give splits that are SeedTable(src=..., dst=...), a "
-            "task of links (src: and dst:, or edge:), or LinkSplit of a data set; or take a model of nodes, as SAGE."
-        )
-    if types is None:
-        return [None]
-    numbers = {types.edge_type_number(name) for table in tables for name in table.rows_by_type}
-    return [list(types.edge_types[number]) for number in sorted(numbers)]

@@ -35,7 +35,7 @@ _MORE = 2  # as many items as are wanted are looked up in an index, times this: 
 class Links(NamedTuple):
     """The links of one edge type in a mini-batch, and the rows of their ends.
 
-    ``number`` is of the edge type among those of the model; ids of ``nodes`` count within the type, int64 ``[V]``.
+    ``number`` is of the edge type among those of the model; ids of nodes count within the type, int64 ``[V]``.
     """
 
     number: int
@@ -43,7 +43,8 @@ class Links(NamedTuple):
     columns: Mapping[str, Tensor]
     src: Tensor
     dst: Tensor
-    nodes: Tensor  # of dst
+    src_nodes: Tensor
+    dst_nodes: Tensor
 
 
 class AllItems:
@@ -73,8 +74,8 @@ class AllItems:
         if table is not None and table.time is not None:
             times: np.ndarray = table.time
             return times
-        of_nodes: np.ndarray = self.graph.node_time[self._kind.nodes_of(self._kind.rows)[:, 0]]
-        return of_nodes
+        node_times: np.ndarray = self.graph.node_time[self._kind.nodes_of(self._kind.rows)[:, 0]]
+        return node_times
 
     # Of one edge type, by its number in the model.
 
@@ -154,10 +155,10 @@ class AllItems:
         row, target = self._answers.of(rows)
         times = None if self._times is None else self._times[rows[row]]
         targets = torch.from_numpy(target).to(links.src.device)
-        pair, other = self._answers.all_of(rows[row])
+        pair, right = self._answers.all_of(rows[row])
         if self._model.settings["filtered"]:
-            known_pair, known = self._known_links(number).of(table.ends[rows[row], 0], self._until(times))
-            pair, other = np.concatenate([pair, known_pair]), np.concatenate([other, known])
+            known_pair, known_items = self._known_links(number).of(table.ends[rows[row], 0], self._until(times))
+            pair, right = np.concatenate([pair, known_pair]), np.concatenate([right, known_items])
         score: ScoreBlock
         if by_popularity:
             popularity = self._model._popularity(number)
@@ -166,7 +167,7 @@ class AllItems:
             src = links.src[columns["src"][torch.from_numpy(row).to(links.src.device)]]
             score = self._scorer(number, src, times)
         num_items = len(self._item_rows(number).nodes)
-        ranks, positive = ranks_among(score, targets, num_items, (pair, other))
+        ranks, positive = ranks_among(score, targets, num_items, (pair, right))
         query = torch.from_numpy(self._answers.query[rows[row]]).to(links.src.device)
         return {"positive": positive, "ranks": ranks, "query": query}
 
@@ -179,11 +180,11 @@ class AllItems:
         src_type = "" if edge_type is None else edge_type[0]
         columns, ids = batch.seed_columns, batch.nodes if isinstance(batch, TypedMiniBatch) else {"": batch.nodes}
         if batch.seed_form.name == "links":
-            others = {link.edge_type for link in batch.seed_form.links} - {
+            other_types = {link.edge_type for link in batch.seed_form.links} - {
                 None if edge_type is None else tuple(edge_type)
             }
             at = columns["src"]
-            wrong = f"links of {', '.join(map(str, sorted(others, key=str)))}" if others else ""
+            wrong = f"links of {', '.join(map(str, sorted(other_types, key=str)))}" if other_types else ""
         else:
             at = torch.arange(len(rows[src_type]), device=rows[src_type].device)
             counts = {name: len(part) for name, part in rows.items() if name != src_type and len(part)}

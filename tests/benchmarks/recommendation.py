@@ -18,7 +18,7 @@ import yaml
 from torch import nn
 from torch.nn import functional as F
 
-from lightning_gnnload import SAGE, GraphDataModule, GraphFolder, LinkPredictor, Negatives, NeighborSampler, SeedTable
+from lightning_gnnload import SAGE, GraphDataModule, GraphFolder, LinkPredictor, NeighborSampler, SeedTable
 from lightning_gnnload.inference.known_links import KnownLinks
 from lightning_gnnload.inference.retrieval import ScoreBlock, ranks_among
 from lightning_gnnload.plugin.compat import pl
@@ -93,7 +93,7 @@ def main() -> None:
     data = settings["data"]
     sampler = NeighborSampler(**data["sampler"]["init_args"])
     folder = GraphFolder(data["data"]["init_args"]["folder"], task="next")
-    module = GraphDataModule(folder, sampler, data["batch_size"], negatives=Negatives("in_batch"))
+    module = GraphDataModule(folder, sampler, data["batch_size"])
     module.prepare_data()
     module.setup()
     train, val = (module.graph_data.table(name) for name in ("train", "val"))

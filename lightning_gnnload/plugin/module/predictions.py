@@ -188,15 +188,15 @@ class _Rows:
                 f"predict_step returned a Ranking for {len(items)} seeds of {len(next(iter(columns.values())))}: one "
                 "for each seed is needed."
             )
-        seed, place = np.nonzero(items >= 0)
+        seed, position = np.nonzero(items >= 0)
         rows = {name: column[seed] for name, column in columns.items()}
         # Of any candidate: they are of one type, and the columns are the same where a mini-batch has no item at all.
         names = NodeIdColumns(self._data, np.arange(ranking.candidates.start, ranking.candidates.start + 1))
         ids = {
             f"dst_{name}" if name in rows or name in (RANK, SCORE) else name: column
-            for name, column in names.columns(items[seed, place]).items()
+            for name, column in names.columns(items[seed, position]).items()
         }
-        return rows | {RANK: place + 1} | ids | {SCORE: ranking.scores.cpu().numpy()[seed, place]}
+        return rows | {RANK: position + 1} | ids | {SCORE: ranking.scores.cpu().numpy()[seed, position]}
 
     def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
         """The nodes of seeds, ``[1, n]``, or the endpoints of links, ``[2, n]``."""

@@ -119,16 +119,16 @@ class _RankMetric(Metric):
         self.total += self.worth(ranks, query, torch.ones_like(query), len(ranks)).sum()
         self.count += len(ranks)
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
         """What queries add, ``[Q]``, from the ranks of their positive edges, ``[P]``, the edges' queries, numbers below
-        ``num_queries``, and places among the positive edges of the query, 1 for the highest."""
+        ``num_queries``, and which of the query's positive edges each is, 1 for the highest."""
         raise NotImplementedError
 
 
 def _joint_ranks(
     query: torch.Tensor, ranks: torch.Tensor, score: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Returns ranks among negatives and other positive edges of a query, the query, and the place among the latter.
+    """Returns ranks among negatives and other positive edges of a query, the query, and which of the latter each is.
 
     Of positive edges with equal scores either may come first: all are right answers, so that no metric can tell.
     """
@@ -137,8 +137,8 @@ def _joint_ranks(
     order = order[torch.argsort(query[order], stable=True)]
     query, ranks = query[order], ranks[order]
     first = torch.searchsorted(query, query)
-    place = torch.arange(1, len(query) + 1, device=query.device) - first
-    return ranks + place - 1, query, place
+    nth = torch.arange(1, len(query) + 1, device=query.device) - first
+    return ranks + nth - 1, query, nth
 
 
 def _sum_of(values: torch.Tensor, query: torch.Tensor, num_queries: int) -> torch.Tensor:
@@ -162,8 +162,8 @@ class LinkMRR(_RankMetric):
         tensor(0.7500)
     """
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
-        return _sum_of((place == 1) / ranks, query, num_queries)
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        return _sum_of((nth == 1) / ranks, query, num_queries)
 
 
 class _TopMetric(_RankMetric):
@@ -201,8 +201,8 @@ class LinkHits(_TopMetric):
         tensor(0.5000)
     """
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
-        return _sum_of(((place == 1) & (ranks <= self.k)).double(), query, num_queries)
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        return _sum_of(((nth == 1) & (ranks <= self.k)).double(), query, num_queries)
 
 
 class LinkRecall(_TopMetric):
@@ -225,7 +225,7 @@ class LinkRecall(_TopMetric):
         tensor(0.5000)
     """
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
         right = _sum_of((ranks <= self.k).double(), query, num_queries)
         return right / self._num_right(ranks, query, num_queries)
 
@@ -250,9 +250,9 @@ class LinkNDCG(_TopMetric):
         tensor(0.5000)
     """
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
         gain = _sum_of((ranks <= self.k) / torch.log2(1 + ranks), query, num_queries)
-        best = _sum_of((place <= self.k) / torch.log2(1 + place.double()), query, num_queries)
+        best = _sum_of((nth <= self.k) / torch.log2(1 + nth.double()), query, num_queries)
         return gain / best
 
 
@@ -276,8 +276,8 @@ class LinkMAP(_TopMetric):
         tensor(0.8333)
     """
 
-    def worth(self, ranks: torch.Tensor, query: torch.Tensor, place: torch.Tensor, num_queries: int) -> torch.Tensor:
-        precision = _sum_of((ranks <= self.k) * place / ranks, query, num_queries)
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        precision = _sum_of((ranks <= self.k) * nth / ranks, query, num_queries)
         return precision / self._num_right(ranks, query, num_queries).clamp(max=self.k)
 
 
@@ -296,6 +296,6 @@ def metric_of(name: str, ties: Ties = "mean") -> _RankMetric:
     if word == "mrr" and not at:
         return LinkMRR(ties)
     if word not in METRICS or not k.isdecimal():
-        known = ", ".join(["mrr", *(f"{word}@10" for word in METRICS)])
-        raise LoaderConfigError(f"there is no metric {name!r} of links; give {known}, with any k in the place of 10.")
+        names = ", ".join(["mrr", *(f"{word}@10" for word in METRICS)])
+        raise LoaderConfigError(f"there is no metric {name!r} of links; give {names}, with any k in the place of 10.")
     return METRICS[word](int(k), ties)

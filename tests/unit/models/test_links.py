@@ -177,9 +177,10 @@ def test_predictions_are_the_best_items_by_the_users_own_ids(index: str, tmp_pat
         np.testing.assert_allclose(table["score"][at], score[wanted], rtol=1e-5)
 
 
-def test_the_softmax_among_other_rows_is_corrected_for_popularity() -> None:
+@pytest.mark.parametrize("negatives", [Negatives("in_batch"), None])
+def test_the_softmax_among_other_rows_is_corrected_for_popularity(negatives: Negatives | None) -> None:
     data = shop(timed=False)
-    model, module = predictor(), module_of(data)
+    model, module = predictor(rank="all"), module_of(data, negatives=negatives)
     begun(model, module)
     batch, model.log = next(iter(module.train_dataloader())), lambda *_, **__: None
     user, item, _ = purchases()
@@ -190,9 +191,10 @@ def test_the_softmax_among_other_rows_is_corrected_for_popularity() -> None:
         src, dst = rows["user"][links["src"]], rows["item"][links["dst"]]
         log_q = torch.from_numpy(np.bincount(item[:140], minlength=ITEMS)).log()[batch.nodes["item"][links["dst"]]]
         logits, own = src @ dst.t() - log_q, torch.eye(len(src), dtype=torch.bool)
-        # Another row's item that this user has bought is no negative.
+        # Another row's item that this user has bought is no negative: ever, or in this mini-batch.
         rows_of = links["input_id"].numpy()
-        is_known = torch.tensor([[item[j] in item[:140][user[:140] == user[i]] for j in rows_of] for i in rows_of])
+        bought = slice(0, 140) if negatives is not None else rows_of
+        is_known = torch.tensor([[item[j] in item[bought][user[bought] == user[i]] for j in rows_of] for i in rows_of])
         wanted = F.cross_entropy(logits.masked_fill(is_known & ~own, -torch.inf), torch.arange(len(src)))
     torch.testing.assert_close(loss, wanted)
 
@@ -298,7 +300,7 @@ def test_settings_that_do_not_go_together(settings: dict[str, Any], words: str) 
 def test_data_that_it_cannot_learn() -> None:
     timed, untimed = shop(timed=True), shop(timed=False)
     with pytest.raises(LoaderConfigError, match="has none"):
-        begun(predictor(), module_of(untimed, negatives=None))
+        begun(predictor(), module_of(untimed, negatives=None))  # to rank the test rows among
     with pytest.raises(LoaderConfigError, match="of mode 'binary'"):
         begun(predictor(), module_of(untimed, negatives=Negatives("binary")))
     with pytest.raises(LoaderConfigError, match="encoders are given for user"):
