@@ -35,7 +35,7 @@ def trained(fanouts: list[int], epochs: int) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--epochs", type=int, default=5)
+    parser.add_argument("--epochs", type=int, default=3)
     epochs = parser.parse_args().epochs
     for name, fanouts in (("GraphSAGE", [10, 5]), ("perceptron, no graph", [])):
         results = trained(fanouts, epochs)
