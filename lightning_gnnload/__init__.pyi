@@ -55,6 +55,7 @@ from .inference.preaggregate import preaggregate as preaggregate
 from .ingest.dataset import Tables as Tables
 from .ingest.dgl_csv import DGLCSV as DGLCSV
 from .ingest.edge_list_file import EdgeListFile as EdgeListFile
+from .models.links.predictor import LinkPredictor as LinkPredictor
 from .models.sage import SAGE as SAGE
 from .models.sign import SIGN as SIGN
 from .nn.accelerate import accelerate as accelerate
@@ -71,7 +72,10 @@ from .plugin.monitor.cachemonitor import CacheMonitor as CacheMonitor
 from .plugin.monitor.monitor import LoaderMonitor as LoaderMonitor
 from .plugin.monitor.monitor import PipelineMonitor as PipelineMonitor
 from .plugin.monitor.ranking import LinkHits as LinkHits
+from .plugin.monitor.ranking import LinkMAP as LinkMAP
 from .plugin.monitor.ranking import LinkMRR as LinkMRR
+from .plugin.monitor.ranking import LinkNDCG as LinkNDCG
+from .plugin.monitor.ranking import LinkRecall as LinkRecall
 from .plugin.strategy.factored import FactoredStrategy as FactoredStrategy
 from .sample.base import Sampler as Sampler
 from .sample.hgt import HGTSampler as HGTSampler

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import csv
+import os
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,6 +22,8 @@ DAY = 86_400
 BUYS, BOUGHT_BY = ("user", "buys", "item"), ("item", "rev_buys", "user")
 # Days in which a user must have bought to be asked about, and days ahead that the question is about.
 ACTIVE, AHEAD = 90, 30
+FIRST_DAY = np.datetime64("2024-01-01", "s")
+"""In tables, which have dates."""
 FIRST_CUT, EVALUATION_CUTS = 180, 2
 _MOST = 64  # purchases of a user
 _TASTES = 16
@@ -99,6 +104,37 @@ class Purchases(Dataset):
             test=shop.leavers(self.cuts[-EVALUATION_CUTS:]),
             num_classes=2,
         )
+
+    def write_tables(self, folder: str | os.PathLike[str]) -> None:
+        """Writes the shop as CSV files, which ``gnnload build`` and :class:`.Tables` read: ``users.csv`` with
+        ``user_id`` as ``u17``, and ``hint_0`` to ``hint_8``; ``items.csv`` with ``sku`` as ``i5``, and such hints; and
+        ``purchases.csv`` with ``user_id``, ``sku``, and ``at``, a time in UTC, of 2024-01-01 and later.
+
+        Example:
+            >>> import tempfile
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     Purchases(num_users=50, num_items=16, days=330).write_tables(folder)
+            ...     print(open(f"{folder}/purchases.csv").readline().strip())
+            user_id,sku,at
+        """
+        shop, home = Shop(self.num_users, self.num_items, self.days, self.seed), Path(folder)
+        home.mkdir(parents=True, exist_ok=True)
+        users, items = (
+            np.char.add(letter, np.arange(count).astype(str))
+            for letter, count in (("u", self.num_users), ("i", self.num_items))
+        )
+        hints = [f"hint_{number}" for number in range(shop.user_features.shape[1])]
+        at = (FIRST_DAY + shop.time).astype(str)
+        tables = {
+            "users": (["user_id", *hints], users, *shop.user_features.T),
+            "items": (["sku", *hints], items, *shop.item_features.T),
+            "purchases": (["user_id", "sku", "at"], users[shop.user], items[shop.item], at),
+        }
+        for name, (header, *columns) in tables.items():
+            with open(home / f"{name}.csv", "w", newline="", encoding="utf-8") as file:
+                writer = csv.writer(file)
+                writer.writerow(header)
+                writer.writerows(zip(*(column.tolist() for column in columns), strict=True))
 
 
 class Shop:

@@ -3,6 +3,7 @@ from .gat import GAT as GAT
 from .gcn import GCN as GCN
 from .hgt import HGT as HGT
 from .learner import NodeLearner as NodeLearner
+from .links.predictor import LinkPredictor as LinkPredictor
 from .pinsage import PinSAGE as PinSAGE
 from .rgcn import RGCN as RGCN
 from .sage import SAGE as SAGE

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -14,7 +16,7 @@ from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.models.metrics import check_names, metrics_of
 from lightning_gnnload.models.targets import ClassWeights, Target, labels_of, target_of, target_sizes
-from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.plugin.compat import own_hyperparameters, pl
 from lightning_gnnload.sample.base import Sampler
 
 
@@ -56,6 +58,14 @@ class NodeLearner(pl.LightningModule):
         super().__init__()
         check_names(metrics)
         self.lr, self._class_weights, self._metric_names = lr, class_weights, metrics
+
+    def save_hyperparameters(self, *args: Any, frame: FrameType | None = None, **kwargs: Any) -> None:
+        """Does what Lightning does, also for a model that is a setting of another one: a command line has the settings
+        of the other at hand while it makes both."""
+        caller = inspect.currentframe()
+        assert caller is not None
+        with own_hyperparameters(self):
+            super().save_hyperparameters(*args, frame=frame or caller.f_back, **kwargs)
 
     def sizes_of(self, data: GraphData, num_hops: int) -> dict[str, Any]:
         """Returns what the layers' sizes follow from, in types that a checkpoint takes, for data and the number of hops

@@ -165,6 +165,20 @@ def logging_step(trainer: pl.Trainer) -> int | None:
     return trainer.fit_loop.epoch_loop._batches_that_stepped
 
 
+@contextmanager
+def own_hyperparameters(module: pl.LightningModule) -> Iterator[None]:
+    """Lets a module save its own arguments, where a command line makes it as a setting of another module, whose
+    settings it has at hand for all."""
+    mixin = import_module(f"{pl.__name__}.core.mixins.hparams_mixin")
+    at_hand = mixin._given_hyperparameters.get() or {}
+    is_other = at_hand.get("_class_path", "").rpartition(".")[2] not in ("", type(module).__name__)
+    token = mixin._given_hyperparameters.set(None if is_other else mixin._given_hyperparameters.get())
+    try:
+        yield
+    finally:
+        mixin._given_hyperparameters.reset(token)
+
+
 def dump_config_again(cli: lightning_cli.LightningCLI) -> None:
     """Makes the model's hyperparameters those of the command line's present configuration. Before release 2.5.2,
     Lightning keeps those from before ``before_instantiate_classes``; since then, it looks later."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping
+from copy import copy
 from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Literal
@@ -308,6 +309,20 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
     def predict_dataloader(self) -> SampledLoader:
         """Returns a loader of ``predict``'s seeds, in their order. Raises LoaderConfigError: it names no such seeds."""
         return self._loader("predict")
+
+    def loader_of(self, seeds: Any, batch_size: int = 1024) -> SampledLoader:
+        """Returns a loader of any seeds, as ``predict`` takes them, sampled as evaluation's: for a model that needs
+        rows of further nodes, such as all items, while it runs. It is this process's alone, whatever the other ranks
+        do, and gathers from the data's own stores.
+
+        Raises:
+            SeedError, LoaderConfigError, SamplerConfigError: as for ``predict``.
+        """
+        alone = copy(self)
+        alone._data, alone.predict, alone.trainer, alone.eval_batch_size = self._data, seeds, None, batch_size
+        source = BatchSource(self.graph_data, phase_workload(alone, "predict", 1), announces=False)
+        convert = self._convert(source.workload)
+        return SampledLoader(source, num_threads=self.threads_of_rank, convert=convert)
 
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         # At once, not after hours of training on damaged rows.

@@ -20,6 +20,7 @@ from lightning_gnnload.data.predicted import CLASS, PREDICTION, named_prediction
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.inference.retrieval import Ranking
 from lightning_gnnload.pipeline.loader import EpochLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import end_on_sigterm, pl
@@ -31,6 +32,8 @@ from lightning_gnnload.storage.output import (
     private_file,
     suffix_of,
 )
+
+RANK, SCORE = "rank", "score"
 
 
 class PredictionWriter(pl.Callback):
@@ -45,6 +48,8 @@ class PredictionWriter(pl.Callback):
       as ``src`` and ``dst``, and ``time``, where the table has one, as dates or numbers as it was given;
     - ``prediction``; or, where ``predict_step`` returns a dict of tensors, each under its name. Of seeds of several
       types, rows are those of ``TypedMiniBatch.seeds``, type by type; a dict by node type is one ``prediction``, too;
+    - where it returns a :class:`.Ranking`, a row for each item of each seed: ``rank``, from 1 on, the item by the
+      user's ids, named as the user's column, with ``dst_`` before it where seeds have such a column, and ``score``;
     - ``class``, the name of the largest entry of ``prediction``, where the data name as many classes as it has entries;
     - in tables, which are ``.parquet``, ``.csv`` and ``.csv.gz``, in place of ``prediction`` a column ``p_NAME`` for
       each class, and of numbers one named by the label, as :func:`.named_predictions` has them.
@@ -105,7 +110,8 @@ class PredictionWriter(pl.Callback):
             self._rows = _Rows(loader.source)
             self._zone, self._names, self._subject = self._rows.zone, self._rows.names, self._rows.subject
         columns = self._rows.columns(BatchRequest(0, batch_idx, loader.rank, loader.num_ranks), outputs)
-        self._values = PREDICTION if PREDICTION in columns else next(iter(outputs))
+        names = outputs if isinstance(outputs, Mapping) else (SCORE,)
+        self._values = PREDICTION if PREDICTION in columns else next(iter(names))
         assert self._part is not None, "Lightning has begun the epoch"
         # Of the order of all ranks' rows: by steps, and in a step by ranks.
         with explain_write_errors(self._part_path(trainer.global_rank)):
@@ -160,7 +166,7 @@ class _Rows:
     def __init__(self, source: BatchSource) -> None:
         self._workload = workload = source.workload
         self.names = source.data.class_names, source.data.label_names
-        self._task, self._clock = source.data.task, source.data.graph.clock
+        self._data, self._task, self._clock = source.data, source.data.task, source.data.graph.clock
         endpoints = workload.kind.nodes_of(workload.seeds).T
         self._ends = [NodeIdColumns(source.data, nodes) for nodes in endpoints]
         table = workload.kind.table
@@ -180,6 +186,8 @@ class _Rows:
             outputs = _join_types(outputs, types, type_numbers)
             # Models see seeds type by type, and those of a type in their order.
             positions = np.argsort(np.argsort(type_numbers, kind="stable"))
+        if isinstance(outputs, Ranking):
+            return self._ranked(columns, outputs)
         predicted = outputs if isinstance(outputs, Mapping) else {PREDICTION: outputs}
         for name, values in predicted.items():
             rows = _as_rows(name, values, len(seeds), columns)
@@ -188,6 +196,24 @@ class _Rows:
         if classes is not None and scores is not None and scores.shape[1:] == (len(classes),) and CLASS not in columns:
             columns[CLASS] = np.array(classes)[scores.argmax(1)]
         return columns
+
+    def _ranked(self, columns: Mapping[str, np.ndarray], ranking: Ranking) -> dict[str, np.ndarray]:
+        """Returns a row for each item of each seed: its rank, from 1 on, the item by the user's ids, and the score."""
+        items = ranking.items.cpu().numpy()
+        if len(items) != len(next(iter(columns.values()))):
+            raise LoaderConfigError(
+                f"predict_step returned a Ranking for {len(items)} seeds of {len(next(iter(columns.values())))}: one "
+                "for each seed is needed."
+            )
+        seed, position = np.nonzero(items >= 0)
+        rows = {name: column[seed] for name, column in columns.items()}
+        # Of any candidate: they are of one type, and the columns are the same where a mini-batch has no item at all.
+        names = NodeIdColumns(self._data, np.arange(ranking.candidates.start, ranking.candidates.start + 1))
+        ids = {
+            f"dst_{name}" if name in rows or name in (RANK, SCORE) else name: column
+            for name, column in names.columns(items[seed, position]).items()
+        }
+        return rows | {RANK: position + 1} | ids | {SCORE: ranking.scores.cpu().numpy()[seed, position]}
 
     def _nodes_of(self, seeds: np.ndarray, request: BatchRequest) -> np.ndarray:
         """The nodes of seeds, ``[1, n]``, or the endpoints of links, ``[2, n]``."""

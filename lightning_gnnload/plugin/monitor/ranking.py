@@ -1,6 +1,6 @@
 """Measures of link prediction: how high the score of a true edge ranks among those of false ones.
 
-Shapes: P positive edges.
+Shapes: P positive edges, Q queries.
 """
 
 from __future__ import annotations
@@ -50,13 +50,15 @@ def link_ranks(
 
 
 class _RankMetric(Metric):
-    """A metric that is a mean over positive edges of their ranks' worth."""
+    """A metric that is a mean over queries of what the ranks of their positive edges are worth; an edge is a query of
+    its own, unless ``update`` says otherwise."""
 
     is_differentiable = False
     higher_is_better = True
     full_state_update = False
     total: torch.Tensor
     count: torch.Tensor
+    queries: list[torch.Tensor]
 
     def __init__(self, ties: Ties = "mean", **kwargs: Any) -> None:
         if ties not in get_args(Ties):
@@ -65,24 +67,87 @@ class _RankMetric(Metric):
         self.ties: Ties = ties
         self.add_state("total", torch.tensor(0.0, dtype=torch.float64), dist_reduce_fx="sum")
         self.add_state("count", torch.tensor(0), dist_reduce_fx="sum")
+        # Edges of a query may come in several mini-batches, and in several ranks: they meet in compute().
+        self.add_state("queries", [], dist_reduce_fx="cat")
 
-    def update(self, positive: torch.Tensor, negative: torch.Tensor, mask: torch.Tensor | None = None) -> None:
-        """Counts a mini-batch: see :func:`link_ranks`. Positive edges without a negative count for nothing."""
-        ranks = link_ranks(positive, negative, mask, self.ties)
+    def update(
+        self,
+        positive: torch.Tensor,
+        negative: torch.Tensor | None = None,
+        mask: torch.Tensor | None = None,
+        query: torch.Tensor | None = None,
+        ranks: torch.Tensor | None = None,
+    ) -> None:
+        """Counts a mini-batch: see :func:`link_ranks`. Positive edges without a negative count for nothing.
+
+        ``query``, integers ``[P]``, are numbers of what was asked, a user's for instance: positive edges of one query
+        are right answers to it, in any mini-batch and any rank, and rank in one list with each other. ``ranks`` may
+        stand for ``negative`` and ``mask``: those of each edge among negatives, as :func:`link_ranks` gives them.
+
+        Raises:
+            LoaderConfigError: shapes that do not fit.
+        """
+        positive = positive.reshape(-1)
+        if ranks is None:
+            ranks = link_ranks(positive, positive.new_empty(0) if negative is None else negative, mask, self.ties)
+        if len(ranks) != len(positive) or (query is not None and len(query) != len(positive)):
+            raise LoaderConfigError(
+                f"{len(positive)} positive edges need as many ranks and queries, but there are {len(ranks)} ranks"
+                f"{'' if query is None else f' and {len(query)} queries'}."
+            )
         has_rank = ~ranks.isnan()
-        self.total += torch.where(has_rank, self.worth(ranks), 0).sum()
-        self.count += has_rank.sum()
-
-    def worth(self, ranks: torch.Tensor) -> torch.Tensor:
-        """What each rank adds, ``[P]``."""
-        raise NotImplementedError
+        if query is None:
+            self._add(ranks[has_rank].double(), torch.arange(int(has_rank.sum()), device=ranks.device))
+        else:
+            rows = torch.stack([query.double(), ranks.double(), positive.detach().double()], dim=1)
+            self.queries.append(rows[has_rank])
 
     def compute(self) -> torch.Tensor:
-        return (self.total / self.count).float()
+        total, count = self.total, self.count
+        rows = (
+            self.queries
+            if isinstance(self.queries, torch.Tensor)
+            else torch.cat([total.new_empty(0, 3), *self.queries])
+        )
+        if len(rows):
+            query, number = rows[:, 0].unique(return_inverse=True)
+            worth = self.worth(*_joint_ranks(number, rows[:, 1], rows[:, 2]), len(query))
+            total, count = total + worth.sum(), count + len(query)
+        return (total / count).float()
+
+    def _add(self, ranks: torch.Tensor, query: torch.Tensor) -> None:
+        self.total += self.worth(ranks, query, torch.ones_like(query), len(ranks)).sum()
+        self.count += len(ranks)
+
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        """What queries add, ``[Q]``, from the ranks of their positive edges, ``[P]``, the edges' queries, numbers below
+        ``num_queries``, and which of the query's positive edges each is, 1 for the highest."""
+        raise NotImplementedError
+
+
+def _joint_ranks(
+    query: torch.Tensor, ranks: torch.Tensor, score: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Returns ranks among negatives and other positive edges of a query, the query, and which of the latter each is.
+
+    Of positive edges with equal scores either may come first: all are right answers, so that no metric can tell.
+    """
+    # NaN ranks last, as in link_ranks.
+    order = torch.argsort(torch.nan_to_num(score, nan=-torch.inf), descending=True, stable=True)
+    order = order[torch.argsort(query[order], stable=True)]
+    query, ranks = query[order], ranks[order]
+    first = torch.searchsorted(query, query)
+    nth = torch.arange(1, len(query) + 1, device=query.device) - first
+    return ranks + nth - 1, query, nth
+
+
+def _sum_of(values: torch.Tensor, query: torch.Tensor, num_queries: int) -> torch.Tensor:
+    return values.new_zeros(num_queries).index_add_(0, query, values)
 
 
 class LinkMRR(_RankMetric):
-    """A metric: the mean of ``1 / rank`` of positive edges, each among its own negatives; NaN before the first.
+    """A metric: the mean of ``1 / rank`` of positive edges, each among its own negatives; NaN before the first. Of a
+    query with several positive edges, the highest counts.
 
     Args:
         ties: of equal scores; as :func:`link_ranks`.
@@ -97,12 +162,27 @@ class LinkMRR(_RankMetric):
         tensor(0.7500)
     """
 
-    def worth(self, ranks: torch.Tensor) -> torch.Tensor:
-        return 1 / ranks
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        return _sum_of((nth == 1) / ranks, query, num_queries)
 
 
-class LinkHits(_RankMetric):
-    """A metric: the share of positive edges that rank among the first ``k``; NaN before the first.
+class _TopMetric(_RankMetric):
+    """A metric of the first ``k`` ranks."""
+
+    def __init__(self, k: int = 10, ties: Ties = "mean", **kwargs: Any) -> None:
+        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+            raise LoaderConfigError(f"{type(self).__name__}: k is {k!r}, but must be a whole number of at least 1.")
+        super().__init__(ties, **kwargs)
+        self.k = k
+
+    def _num_right(self, ranks: torch.Tensor, query: torch.Tensor, num_queries: int) -> torch.Tensor:
+        """Counts the positive edges of each query, ``[Q]``."""
+        return _sum_of(torch.ones_like(ranks), query, num_queries)
+
+
+class LinkHits(_TopMetric):
+    """A metric: the share of positive edges that rank among the first ``k``; NaN before the first. Of a query with
+    several positive edges, whether any of them does: the hit rate.
 
     Args:
         k: a whole number of at least 1.
@@ -121,11 +201,101 @@ class LinkHits(_RankMetric):
         tensor(0.5000)
     """
 
-    def __init__(self, k: int = 10, ties: Ties = "mean", **kwargs: Any) -> None:
-        if not isinstance(k, int) or isinstance(k, bool) or k < 1:
-            raise LoaderConfigError(f"LinkHits: k is {k!r}, but must be a whole number of at least 1.")
-        super().__init__(ties, **kwargs)
-        self.k = k
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        return _sum_of(((nth == 1) & (ranks <= self.k)).double(), query, num_queries)
 
-    def worth(self, ranks: torch.Tensor) -> torch.Tensor:
-        return (ranks <= self.k).float()
+
+class LinkRecall(_TopMetric):
+    """A metric: the mean over queries of the share of their positive edges that rank among the first ``k``; NaN before
+    the first. Of queries with one positive edge each, it is :class:`LinkHits`.
+
+    Args:
+        k: a whole number of at least 1.
+        ties: of equal scores; as :func:`link_ranks`.
+
+    Raises:
+        LoaderConfigError: k is no such number.
+
+    Source: He et al., LightGCN (SIGIR'20), section 4.1, recall@20.
+
+    Example:
+        >>> metric = LinkRecall(k=2)
+        >>> metric.update(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 0.0]), query=torch.tensor([7, 7]))
+        >>> metric.compute()
+        tensor(0.5000)
+    """
+
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        right = _sum_of((ranks <= self.k).double(), query, num_queries)
+        return right / self._num_right(ranks, query, num_queries)
+
+
+class LinkNDCG(_TopMetric):
+    """A metric: the mean over queries of their discounted cumulative gain at ``k``, as a share of the best possible;
+    NaN before the first. A positive edge of rank r, at most k, gains ``1 / log2(1 + r)``.
+
+    Args:
+        k: a whole number of at least 1.
+        ties: of equal scores; as :func:`link_ranks`.
+
+    Raises:
+        LoaderConfigError: k is no such number.
+
+    Source: Jaervelin and Kekaelaeinen, Cumulated gain-based evaluation of IR techniques (TOIS'02), with a gain of 1.
+
+    Example:
+        >>> metric = LinkNDCG(k=10)
+        >>> metric.update(torch.tensor([1.0]), torch.tensor([3.0, 2.0, 0.0]))
+        >>> metric.compute()  # 1 / log2(4)
+        tensor(0.5000)
+    """
+
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        gain = _sum_of((ranks <= self.k) / torch.log2(1 + ranks), query, num_queries)
+        best = _sum_of((nth <= self.k) / torch.log2(1 + nth.double()), query, num_queries)
+        return gain / best
+
+
+class LinkMAP(_TopMetric):
+    """A metric: the mean over queries of their average precision at ``k``; NaN before the first. The average is over
+    the query's positive edges, at most k, of the share of positive edges up to each one's rank, 0 beyond k.
+
+    Args:
+        k: a whole number of at least 1.
+        ties: of equal scores; as :func:`link_ranks`.
+
+    Raises:
+        LoaderConfigError: k is no such number.
+
+    Source: RelBench's ``link_prediction_map``, which divides by the positive edges, or k where there are more.
+
+    Example:
+        >>> metric = LinkMAP(k=10)
+        >>> metric.update(torch.tensor([3.0, 1.0]), torch.tensor([2.0, 0.0]), query=torch.tensor([7, 7]))
+        >>> metric.compute()  # (1 / 1 + 2 / 3) / 2
+        tensor(0.8333)
+    """
+
+    def worth(self, ranks: torch.Tensor, query: torch.Tensor, nth: torch.Tensor, num_queries: int) -> torch.Tensor:
+        precision = _sum_of((ranks <= self.k) * nth / ranks, query, num_queries)
+        return precision / self._num_right(ranks, query, num_queries).clamp(max=self.k)
+
+
+METRICS = {"hits": LinkHits, "ndcg": LinkNDCG, "recall": LinkRecall, "map": LinkMAP}
+
+
+def metric_of(name: str, ties: Ties = "mean") -> _RankMetric:
+    """Makes a metric by its usual name: ``"mrr"``, or ``"hits@10"``, ``"ndcg@10"``, ``"recall@10"``, ``"map@10"`` with
+    any k. Raises LoaderConfigError: another name.
+
+    Example:
+        >>> metric_of("recall@20").k
+        20
+    """
+    word, at, k = str(name).lower().partition("@")
+    if word == "mrr" and not at:
+        return LinkMRR(ties)
+    if word not in METRICS or not k.isdecimal():
+        names = ", ".join(["mrr", *(f"{word}@10" for word in METRICS)])
+        raise LoaderConfigError(f"there is no metric {name!r} of links; give {names}, with any k in the place of 10.")
+    return METRICS[word](int(k), ties)

@@ -8,10 +8,11 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from examples.models import LinkSAGE
 from lightning_gnnload import (
+    SAGE,
     Block,
     GraphDataModule,
+    LinkPredictor,
     MiniBatch,
     NeighborSampler,
     SeedTable,
@@ -19,6 +20,7 @@ from lightning_gnnload import (
     score_links,
 )
 from lightning_gnnload.errors import InferenceError
+from lightning_gnnload.plugin.compat import pl
 from tests.plain_sage import GraphSAGE
 from tests.runif import RunIf
 from tests.unit.inference.models import HIDDEN, NUM_NODES, WIDTH, edges, features, flat_data
@@ -70,20 +72,21 @@ def test_a_model_that_says_what_its_layers_do() -> None:
 
 
 def test_links_are_scored_by_rows_that_are_computed_once() -> None:
-    data, model = flat_data(), LinkSAGE(WIDTH, HIDDEN)
-    rows = infer(model, data, method="forward", **QUIET)
-
-    def score(src: Tensor, dst: Tensor) -> Tensor:
-        return (model.asks(src) * dst).sum(1)
-
-    scores = score_links(score, rows, SeedTable(src=[5, 9], dst=[6, 250]), data.graph)
+    data = flat_data(train=SeedTable(src=[5, 9], dst=[6, 250]))
+    model = LinkPredictor(SAGE(hidden=HIDDEN), num_outputs=WIDTH, head="bilinear")
+    quiet = dict.fromkeys(("logger", "enable_checkpointing", "enable_progress_bar", "enable_model_summary"), False)
+    pl.Trainer(accelerator="cpu", max_steps=1, **quiet).fit(
+        model, GraphDataModule(data, NeighborSampler([2, 2]), num_threads=0)
+    )
+    rows = infer(model, data, method="embed", **QUIET)
+    scores = score_links(model.score, rows, SeedTable(src=[5, 9], dst=[6, 250]), data.graph)
     batch = GraphDataModule(
         data, NeighborSampler([-1, -1]), predict=SeedTable(src=[5, 9], dst=[6, 250]), exclude=None, num_threads=0
     ).predict_dataloader()
     with torch.no_grad():
         ends = model.eval()(next(iter(batch)))
         columns = next(iter(batch)).seed_columns
-        wanted = score(ends[columns["src"]], ends[columns["dst"]])
+        wanted = model.score(ends[columns["src"]], ends[columns["dst"]])
     torch.testing.assert_close(scores, wanted, rtol=1e-5, atol=1e-5)
     with pytest.raises(InferenceError, match="one entry for each"):
         score_links(lambda src, dst: src.sum(), rows, ([0, 1], [2, 3]))

@@ -1,14 +1,18 @@
-"""MRR and Hits@k of links."""
+"""MRR, Hits@k, recall, NDCG and MAP of links."""
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 
 from lightning_gnnload import LinkHits, LinkMRR
 from lightning_gnnload.errors import LoaderConfigError
-from lightning_gnnload.plugin.monitor.ranking import link_ranks
+from lightning_gnnload.plugin.monitor.ranking import link_ranks, metric_of
+from tests.oracle.ranking import measures
 from tests.runif import RunIf
+
+NAMES = ("mrr", "hits@5", "recall@5", "ndcg@5", "map@5")
 
 
 def scores(seed: int, shared: bool = False) -> tuple[torch.Tensor, torch.Tensor]:
@@ -99,7 +103,74 @@ def test_scores_that_do_not_fit_are_refused(negative: torch.Tensor, mask: torch.
         LinkMRR().update(torch.ones(2), negative, mask)
 
 
+def queries(seed: int) -> tuple[list[int], list[float], list[list[float]], dict[str, float]]:
+    """The query and score of each positive edge, its query's negatives, and the means of all queries' measures; no two
+    scores are equal."""
+    rng = np.random.default_rng(seed)
+    query, positive, negative, results = [], [], [], {name: [] for name in NAMES}
+    for number in range(40):
+        num_right = int(rng.integers(1, 9))  # fewer than k, and more
+        scores = rng.permutation(60).astype(float)
+        for score in scores[:num_right]:
+            query.append(1000 * number)
+            positive.append(float(score))
+            negative.append(scores[num_right:40].tolist() + [0.0] * num_right)
+        order = np.argsort(-scores[:40])
+        for name, value in measures((order < num_right).tolist(), 5).items():
+            results[name].append(value)
+    return query, positive, negative, {name: float(np.mean(values)) for name, values in results.items()}
+
+
+@pytest.mark.parametrize("by_ranks", [False, True])
+def test_edges_that_answer_one_query_equal_a_plain_list_of_answers(by_ranks: bool) -> None:
+    query, positive, negative, wanted = queries(6)
+    columns = torch.tensor(query), torch.tensor(positive)
+    width = max(map(len, negative))
+    scores = torch.tensor([row + [0.0] * (width - len(row)) for row in negative])
+    mask = torch.tensor([[k < 40 - query.count(number) for k in range(width)] for number in query])
+    metrics, other = {name: metric_of(name) for name in NAMES}, {name: metric_of(name) for name in NAMES}
+    order = torch.randperm(len(query), generator=torch.Generator().manual_seed(7))
+    for metric, rest in zip(metrics.values(), other.values(), strict=True):
+        # A query's edges come in several mini-batches, and in two ranks.
+        for number, part in enumerate(order.split(7)):
+            asked, right = (column[part] for column in columns)
+            if by_ranks:
+                arguments = {"ranks": link_ranks(right, scores[part], mask[part])}
+            else:
+                arguments = {"negative": scores[part], "mask": mask[part]}
+            (metric, rest)[number % 2].update(right, **arguments, query=asked)
+        metric.total += rest.total
+        metric.count += rest.count
+        metric.queries = torch.cat([*metric.queries, *rest.queries])  # as torchmetrics joins those of ranks
+    for name, metric in metrics.items():
+        assert metric.compute() == pytest.approx(wanted[name]), name
+
+
+def test_an_edge_without_a_query_is_one_of_its_own() -> None:
+    positive, negative = scores(8)
+    for name in NAMES:
+        alone, numbered = metric_of(name), metric_of(name)
+        alone.update(positive, negative)
+        numbered.update(positive, negative, query=torch.arange(50))
+        torch.testing.assert_close(alone.compute(), numbered.compute())
+    recall, hits = metric_of("recall@3"), metric_of("hits@3")
+    recall.update(positive, negative)
+    hits.update(positive, negative)
+    assert recall.compute() == hits.compute()
+
+
+def test_right_answers_with_equal_scores_take_ranks_one_after_the_other() -> None:
+    metric = metric_of("map@10")
+    metric.update(torch.ones(3), torch.tensor([0.0]), query=torch.zeros(3))
+    assert metric.compute() == 1
+
+
 def test_wrong_settings() -> None:
+    for name in ("auc", "mrr@10", "hits", "hits@", "ndcg@0", 3):
+        with pytest.raises(LoaderConfigError, match=r"there is no metric|k is 0"):
+            metric_of(name)
+    with pytest.raises(LoaderConfigError, match="2 positive edges need as many"):
+        LinkMRR().update(torch.ones(2), torch.ones(3), query=torch.ones(3))
     for k in (0, "10", 2.5, True):
         with pytest.raises(LoaderConfigError, match=f"k is {k!r}"):
             LinkHits(k=k)
