@@ -44,11 +44,15 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument(
-        "--trial", choices=("light", "full"), default="light", help="full: with torch, whatever pip brings along"
+        "--trial",
+        choices=("none", "light", "full"),
+        default="light",
+        help="full: with torch, whatever pip brings along",
     )
+    parser.add_argument("--python", nargs="+", choices=SERVED, default=SERVED, help="these alone; by default all")
     options = parser.parse_args()
-    pythons = dict(found_pythons())
-    for version in SERVED:
+    pythons = {version: path for version, path in found_pythons() if version in options.python}
+    for version in options.python:
         print(f"Python {version}: {pythons.get(version) or 'not on this machine'}", flush=True)
     failed = [version for version in BUILT_BY if version not in pythons]
     wheels: dict[str, Path] = {}

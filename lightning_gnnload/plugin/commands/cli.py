@@ -16,6 +16,7 @@ from typing import Any
 
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.plugin.commands.versions import versions
 
 _COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
@@ -62,7 +63,7 @@ def main() -> None:
     if command in ("-h", "--help"):
         print(_HELP, end="")
     elif command == "--version":
-        print(f"gnnload {__version__}")
+        print(f"gnnload {__version__} ({', '.join(versions()[1:])})")
     elif command in _COMMANDS:
         sys.exit(_run(command, _COMMANDS[command][0]))
     elif command.startswith("-") or "_ARGCOMPLETE" in os.environ:  # Lightning's: an option for all of its commands
