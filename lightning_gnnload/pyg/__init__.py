@@ -10,7 +10,7 @@ from importlib import import_module
 from typing import Any
 
 from lightning_gnnload.errors import MissingExtraError, NoAttributeError, NotHereError
-from lightning_gnnload.lazy import homes
+from lightning_gnnload.lazy import homes, listing
 
 _HOMES = homes(__file__)
 
@@ -67,4 +67,4 @@ def _not_here(name: str) -> str | None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return listing(globals(), _HOMES)
