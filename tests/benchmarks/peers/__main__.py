@@ -1,14 +1,18 @@
-"""The table beside the peers: a mini-batch's time, the loader's memory, and what each library can do.
+"""The table beside the peers: a mini-batch's time, the loader's memory, an epoch, and what each library can do.
 
+    make compare                                                       # with environments for the peers
     python -m tests.benchmarks.peers --pyg-python pyg/bin/python --graphbolt-python graphbolt/bin/python
 
-Loaders alone, without a model, of the same graph, features, fanouts and seeds a batch, on all cores. Each way to load
-is a process of its own and has the machine to itself; the ways take turns. Of a peer, its best way counts. Six minutes.
+Loaders alone, without a model, of the same graph, features, fanouts and seeds a batch, on all cores; ours by each
+instruction set that the machine has. Each way to load is a process of its own and has the machine to itself; the ways
+take turns. Of a library, its best way counts. Then epochs of training on the Debian graph, ours and DGL's own example
+of the same model. Ten minutes; --quick takes three, and shows that all of it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -20,12 +24,14 @@ from typing import Any
 import psutil
 from rich.console import Console
 
+from lightning_gnnload import ops
 from lightning_gnnload.errors import GnnLoadError
 from tests.benchmarks import machine, peers
 from tests.benchmarks.contenders import TITLES
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.graphs import GRAPHS, ends_by_source
 from tests.benchmarks.memory import held_bytes
+from tests.benchmarks.peers import environments
 from tests.benchmarks.peers.abilities import ABILITIES, LIBRARIES
 from tests.benchmarks.report import number
 from tests.benchmarks.seeds import BATCH_SIZE
@@ -46,6 +52,7 @@ class Way:
         worker: the module of the benchmarks that runs it.
         work: arguments of its ``load``.
         environment: variables of its process, besides 2 MB pages for malloc.
+        settings: of the worker itself, besides the graph.
         times_ms: wall time a batch, of each round.
         used_ms: processor time a batch, of the loader and all its processes.
         held_gib: the most memory while batches come.
@@ -57,6 +64,7 @@ class Way:
     worker: str
     work: dict[str, Any]
     environment: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     times_ms: list[float] = field(default_factory=list)
     used_ms: list[float] = field(default_factory=list)
     held_gib: list[float] = field(default_factory=list)
@@ -69,9 +77,14 @@ class Way:
 
 
 def ways() -> list[Way]:
-    """Ours as a data module gives it and by PyG's names, and each peer by worker processes and by OpenMP's threads."""
+    """Ours as a data module gives it, by each instruction set, and by PyG's names; each peer by worker processes and by
+    OpenMP's threads."""
+    blocks = {"batch_format": "blocks", "num_threads": 2}
     ours = [
-        Way(LIBRARIES[0], "GraphDataModule, 2 threads", "ours", {"batch_format": "blocks", "num_threads": 2}),
+        Way(LIBRARIES[0], f"GraphDataModule, 2 threads, {name}", "ours", blocks, {}, {"instruction_set": name})
+        for name in reversed(ops.instruction_sets()[1:] or ops.instruction_sets())
+    ]
+    ours += [
         Way(LIBRARIES[0], "pyg.NeighborLoader, 2 threads", "our_pyg_loaders", {"num_workers": 2}),
     ]
     workers = ("peer_pyg_loaders", "peer_graphbolt", "peer_dgl")
@@ -87,7 +100,7 @@ def ways() -> list[Way]:
 
 def measure(way: Way, python: str, graph: str, num_batches: int) -> None:
     """One round, in a new process: a warm-up that shows what the start takes, then the time, then the memory."""
-    with Worker(way.worker, HUGE_PAGE_MALLOC | way.environment, python=python, **_where(way.worker, graph)) as worker:
+    with Worker(way.worker, HUGE_PAGE_MALLOC | way.environment, python=python, **_where(way.worker, graph), **way.settings) as worker:
         process = worker.start().pid
         work = {"fanouts": _FANOUTS, **way.work}
         with _watched(process) as peak:

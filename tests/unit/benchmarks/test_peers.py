@@ -22,10 +22,10 @@ def test_build_names_version_and_wheel():
 
 def test_peer_that_is_not_there_says_why():
     peer = peers.Peer("Nobody", "peer_nobody", "no_such_module", ("no-such-package",))
-    found = peers._find(peer, sys.executable)
+    found = peers.find_peer(peer, sys.executable)
     assert found.build is None
     assert "No module named 'no_such_module'" in str(found)
-    assert "gave no answer" in str(peers._find(peer, "/no/such/python"))
+    assert "gave no answer" in str(peers.find_peer(peer, "/no/such/python"))
 
 
 def test_stored_arrays_are_those_of_the_data_set(tmp_path):
