@@ -1,4 +1,4 @@
-"""Environments for the peers, since no one holds them all: made once, kept, and named with the reason where pip has none.
+"""Environments for the peers, since no one holds them all: made once and kept; where pip has none, the reason is told.
 
 DGL 1.1.3 lies in this repository's own environment. GraphBolt came with dgl 2, whose last release for everybody imports
 with torch 2.2.1 at the latest; PyG samples by pyg-lib, which its authors serve from an index of their own.
