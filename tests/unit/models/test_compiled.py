@@ -1,4 +1,4 @@
-"""``torch.compile`` over mini-batches, each of which has other sizes: equal results, and no compilation per mini-batch."""
+"""``torch.compile`` over mini-batches, each of other sizes: equal results, and no compilation for each mini-batch."""
 
 from __future__ import annotations
 
