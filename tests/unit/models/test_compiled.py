@@ -55,7 +55,7 @@ def test_an_epoch_of_sage_compiles_once_and_gives_the_same_losses(tmp_path: Path
 
     eager = losses(tmp_path, None)
     torch._dynamo.reset()
-    assert losses(tmp_path, count) == eager
+    assert losses(tmp_path, count) == pytest.approx(eager, rel=1e-5)  # sums of neighbours are torch's there
     assert len(eager) > 10
     # A size that code depends on, or a number that is read from a tensor, compiles anew or cuts the code in two.
     assert 0 < num_compiled <= MOST
