@@ -35,8 +35,8 @@ from lightning_gnnload import MiniBatch, aggregate
 class MyModel(pl.LightningModule):
     def __init__(self, in_features: int, num_classes: int, hidden: int = 64) -> None:
         super().__init__()
-        sizes = [in_features, hidden, num_classes]
-        self.layers = torch.nn.ModuleList([torch.nn.Linear(2 * n, m) for n, m in zip(sizes, sizes[1:])])
+        first, second = torch.nn.Linear(2 * in_features, hidden), torch.nn.Linear(2 * hidden, num_classes)
+        self.layers = torch.nn.ModuleList([first, second])
 
     def forward(self, batch: MiniBatch) -> torch.Tensor:
         x = batch.x
