@@ -63,6 +63,8 @@ def main() -> int:
         for version in builders
         if version not in missing
     }
+    if wheels:
+        print(f"source distribution: {source_distribution(next(iter(wheels)), options.out)}", flush=True)
     failed = False
     for version, python in pythons.items() if options.trial != "none" else ():
         if (serving := wheels.get(min(version, "3.12"))) is not None:
@@ -105,6 +107,13 @@ def build(python: str, folder: Path, out: Path) -> Path:
     (repaired,) = (folder / "repaired").glob("*.whl")
     out.mkdir(parents=True, exist_ok=True)
     return Path(shutil.copy2(repaired, out / repaired.name))
+
+
+def source_distribution(version: str, out: Path) -> Path:
+    """Writes it by the tools that wheels are built by; returns its file."""
+    python = ROOT / "build" / "wheels" / version / "tools" / "bin" / "python"
+    code = f"from scikit_build_core.build import build_sdist; print(build_sdist({str(out.resolve())!r}))"
+    return out / run(str(python), "-c", code, cwd=ROOT).strip().splitlines()[-1]
 
 
 def attempt(python: str, version: str, wheel: Path, full: bool) -> bool:
