@@ -73,9 +73,9 @@ def script(shell: str) -> str:
     by_command = {name: options_of(name) for name in COMMANDS if name != "completion"}
     fit = by_command["fit"]
     for name, options in by_command.items():
-        of_fit = fit if name in _AS_FIT else [option for option in fit if option.startswith("--data.")]
+        fit_options = fit if name in _AS_FIT else [option for option in fit if option.startswith("--data.")]
         if name in _AS_FIT or "--data.KEY" in options:
-            by_command[name] = sorted({*options, *of_fit} - {"--data.KEY"})
+            by_command[name] = sorted({*options, *fit_options} - {"--data.KEY"})
     values = {option: list(serving((base,))) for option, base in _CLASSES.items()} | {"completion": list(_BEFORE)}
     return _SCRIPT.format(
         shell=shell,
