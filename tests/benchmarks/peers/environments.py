@@ -42,7 +42,8 @@ ENVIRONMENTS = (
     ),
     Environment(
         "pyg-lib",
-        (("torch", "numpy"), ("torch-geometric", "psutil"), ("pyg-lib",)),
+        # First what may be missing, before gigabytes of torch come.
+        (("pyg-lib",), ("torch", "numpy"), ("torch-geometric", "psutil")),
         "PyPI has no pyg-lib: name the page of PyG's builds for your torch in PIP_FIND_LINKS, or build it from source "
         "and give its interpreter by --pyg-python",
     ),
