@@ -27,7 +27,7 @@ version = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.tom
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench compare bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -75,6 +75,9 @@ test-dgl: $(ready)  ## DGL's examples: equal metrics by DGL's loader and ours (D
 
 bench: $(ready)  ## measure side by side with DGL and other peers (ARGS=--quick for the small graph alone)
 	$(BIN)/python -m tests.benchmarks $(ARGS)
+
+compare: $(ready)  ## the README's table on this machine, with environments for the peers (ARGS=--quick for a trial)
+	$(BIN)/python -m tests.benchmarks.peers --environments build/peers --out build/compare.md $(ARGS)
 
 bench-strategy: $(ready)  ## measure what the strategy's parts win and cost (ARGS='--parts jitter' for one of them)
 	$(BIN)/python -m tests.benchmarks.strategy $(ARGS)

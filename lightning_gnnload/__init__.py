@@ -7,9 +7,9 @@ data load no Lightning, and the command line answers at once.
 from importlib import import_module
 from typing import Any
 
-from .lazy import homes
+from .lazy import homes, listing
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = homes(__file__)
 
@@ -17,11 +17,15 @@ __all__ = [name for name, home in _HOMES.items() if home is not None]
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
+    home = _HOMES.get(name)
+    if home is None:  # one of its modules, of which only those for users are listed
+        try:
+            if not name.startswith("_"):
+                return import_module(f".{name}", __name__)
+        except ModuleNotFoundError as error:
+            if error.name != f"{__name__}.{name}":
+                raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = _HOMES[name]
-    if home is None:
-        return import_module(f".{name}", __name__)
     if home.startswith(
         ("plugin.", "models.")
     ):  # a LightningCLI takes classes without their module if they are imported
@@ -33,4 +37,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return listing(globals(), _HOMES)

@@ -1,17 +1,10 @@
 """What the package gives, each name with the module that holds it. ``__init__.py`` reads this file, as checkers do."""
 
-from . import adapters as adapters
-from . import cache as cache
 from . import conform as conform
-from . import data as data
+from . import dgl as dgl
 from . import errors as errors
-from . import inference as inference
-from . import nn as nn
-from . import ops as ops
-from . import partition as partition
-from . import pipeline as pipeline
-from . import plugin as plugin
-from . import sample as sample
+from . import models as models
+from . import pyg as pyg
 from .adapters.graphs import to_dgl_graph as to_dgl_graph
 from .adapters.graphs import to_pyg_graph as to_pyg_graph
 from .cache.cache import FeatureCache as FeatureCache

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib import import_module
 from pathlib import Path
 from typing import Generic, TypeVar
@@ -16,6 +16,16 @@ def homes(package: str) -> dict[str, str | None]:
     stub = ast.parse(Path(package).with_suffix(".pyi").read_text(encoding="utf-8"))
     rows = [row for row in stub.body if isinstance(row, ast.ImportFrom)]
     return {name.name: row.module for row in rows for name in row.names}
+
+
+def listing(variables: Iterable[str], names: Iterable[str]) -> list[str]:
+    """What ``dir()`` shows of a package: its public names, and of its other ``variables`` those that are Python's.
+
+    Example:
+        >>> listing(["__doc__", "import_module", "_HOMES"], ["Graph"])
+        ['Graph', '__doc__']
+    """
+    return sorted({*names, *(name for name in variables if name.startswith("__"))})
 
 
 class Imported(Generic[Made]):

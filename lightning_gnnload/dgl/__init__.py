@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_gnnload.adapters.dgl.relations import import_dgl
 from lightning_gnnload.errors import not_here
-from lightning_gnnload.lazy import homes
+from lightning_gnnload.lazy import homes, listing
 
 _HOMES = homes(__file__)
 
@@ -62,4 +62,4 @@ _INSTEAD = {
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return listing(globals(), __all__)

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from lightning_gnnload.lazy import homes
+from lightning_gnnload.lazy import homes, listing
 
 _HOMES = homes(__file__)
 
@@ -18,4 +18,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return listing(globals(), __all__)

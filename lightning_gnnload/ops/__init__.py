@@ -6,7 +6,7 @@ Names are those of ``__init__.pyi``. The module of a name is imported when the n
 from importlib import import_module
 from typing import Any
 
-from ..lazy import homes
+from ..lazy import homes, listing
 
 _HOMES = homes(__file__)
 
@@ -21,4 +21,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return listing(globals(), _HOMES)

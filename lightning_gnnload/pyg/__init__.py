@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from lightning_gnnload.errors import MissingExtraError, not_here
-from lightning_gnnload.lazy import homes
+from lightning_gnnload.lazy import homes, listing
 
 _HOMES = homes(__file__)
 
@@ -65,4 +65,4 @@ def _not_here(name: str) -> str | None:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_HOMES})
+    return listing(globals(), _HOMES)

@@ -56,9 +56,11 @@ class Ours:
     Args:
         graph: its name.
         in_memory: with a copy of the topology in private memory on 2 MB pages.
+        instruction_set: what the kernels use, but for tasks that name their own; the machine's best by default.
     """
 
-    def __init__(self, graph: str, in_memory: bool = False) -> None:
+    def __init__(self, graph: str, in_memory: bool = False, instruction_set: str | None = None) -> None:
+        use(instruction_set)
         self.memory = MemoryWatch()
         self.graph = graph
         self.data = GRAPHS[graph].load()

@@ -19,21 +19,53 @@ from tests.cuda.emulated import EmulatedDevice
 GIB = 1 << 30
 
 
-def test_a_machine_without_a_device_says_why(capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_machine_without_a_device_hears_of_no_fault(
+    capsys: pytest.CaptureFixture, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(doctor, "_NVIDIA_DRIVER", tmp_path / "none")
     assert doctor_command.main([]) == 0
     shown = capsys.readouterr().out
-    for about in ("versions", "processor", "free memory", "2 MB pages", "locked memory", "malloc", "kernel compiler"):
+    for about in ("versions", "extras", "processor", "free memory", "2 MB pages", "locked memory", "malloc"):
         assert f"\n{about} " in f"\n{shown}"
     assert f"torch {torch.__version__.split('+')[0]}" in shown
-    assert "\nCUDA " in shown
-    assert "off: cuda cannot be used: " in shown
+    assert "\nGPU " in shown
+    assert "none; everything runs on the CPU" in shown
+    assert "cuda" not in shown.partition("What would help:")[2].lower()
+    assert len(shown.splitlines()) <= 30  # a screen
+    assert "asked for" not in shown
+    assert "cannot be used" not in shown
+
+
+@pytest.mark.parametrize(
+    ("built_for", "advised"), [(None, "install a build of torch with CUDA"), ("13.0", "nvidia-smi")]
+)
+def test_a_gpu_that_torch_does_not_use_is_told_with_the_remedy(
+    built_for: str | None, advised: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (driver := tmp_path / "nvidiactl").touch()
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", built_for)
+    monkeypatch.setattr(doctor, "_NVIDIA_DRIVER", driver)
+    found = {each.about: each for each in cuda_findings()}["GPU"]
+    assert advised in found.advice
+
+
+@pytest.mark.parametrize(("torch_is", "advised"), [("2.2.1+cpu", ""), ("2.13.0+cpu", "pip install 'dgl==1.1.3'")])
+def test_a_dgl_that_cannot_be_imported_is_told(torch_is: str, advised: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    installed = {"dgl": "2.1.0", "torch-geometric": "2.8.1"}
+    monkeypatch.setattr(doctor, "version_of", lambda package: installed.get(package, ""))
+    monkeypatch.setattr(torch, "__version__", torch_is)
+    found = {each.about: each for each in machine_findings()}["extras"]
+    assert found.found.startswith("pyg (torch-geometric 2.8.1), dgl (dgl 2.1.0); not installed: tables, ogb, partition")
+    assert advised in found.advice
+    assert bool(found.advice) is bool(advised)
 
 
 def test_findings_as_json(capsys: pytest.CaptureFixture) -> None:
     assert doctor_command.main(["--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert [each["about"] for each in found[:3]] == ["versions", "processor", "free memory"]
+    assert [each["about"] for each in found[:3]] == ["versions", "extras", "processor"]
     assert all(set(each) == {"about", "found", "advice"} for each in found)
 
 
@@ -151,5 +183,5 @@ def test_a_compiler_that_is_missed_is_named_where_it_would_serve(
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(doctor, "loaded_nvrtc", missing)
     compiler = next(iter(cuda_findings()))
-    assert compiler.found == "none"
+    assert compiler.found == ("none" if has_device else "none; only GPUs need one")
     assert compiler.advice == ("install CuPy" if has_device else "")

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.integration.scripts import launch
+from tests.runif import RunIf
 
 NOTEBOOK = Path(__file__).parents[2] / "examples" / "first_hour.ipynb"
 MOST_S = 170
@@ -32,6 +33,7 @@ def jupyter(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     return "newcomer"
 
 
+@RunIf(extras=["pyg", "tables"])
 def test_cells_train_draw_and_predict(tmp_path: Path, jupyter: str, capsys: pytest.CaptureFixture[str]) -> None:
     nbformat = pytest.importorskip("nbformat", reason="pip install nbconvert ipykernel")
     preprocessors = pytest.importorskip("nbconvert.preprocessors", reason="pip install nbconvert ipykernel")
@@ -49,6 +51,9 @@ def test_cells_train_draw_and_predict(tmp_path: Path, jupyter: str, capsys: pyte
     assert any("Where the time went" in data.get("text/plain", "") for data in shown)
     printed = "".join(output["text"] for cell in code for output in cell.outputs if output.get("name") == "stdout")
     assert "libssl3: libs, with a probability of" in printed  # which two epochs suffice for
+    assert "classes: graphs, language, vision" in printed  # of tables
+    assert "8 mini-batches; the first: Data(" in printed  # by PyG's names
+    assert "loss of the last mini-batch: " in printed  # of a module of one's own
     num_lines = sum(len(cell.source.splitlines()) for cell in code)
     with capsys.disabled():
         print(f"\nnotebook: {took_s:.0f} s, {len(code)} cells of code, {num_lines} lines")

@@ -17,8 +17,9 @@ from typing import Any
 from lightning_gnnload import __version__
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.progress import no_bars_elsewhere
+from lightning_gnnload.plugin.commands.versions import versions
 
-_COMMANDS = {
+COMMANDS = {
     "fit": ("fit", "train a model on mini-batches of sampled neighbourhoods"),
     "validate": ("fit", "run a trained model on the validation split"),
     "test": ("fit", "run a trained model on the test split"),
@@ -36,10 +37,11 @@ _COMMANDS = {
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
     "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),
     "doctor": ("doctor", "say what this machine offers, and whether its GPUs can be used"),
+    "completion": ("completion", "print what completes commands and options in bash or zsh"),
 }
 """The module of a command, in this folder, and what the command does."""
 _USAGE = "usage: gnnload COMMAND [options]\n       gnnload --version\n"
-_LIST = "commands:\n" + "".join(f"  {name:<12} {does}\n" for name, (_, does) in _COMMANDS.items())
+_LIST = "commands:\n" + "".join(f"  {name:<12} {does}\n" for name, (_, does) in COMMANDS.items())
 _HELP = f"""{_USAGE}
 Train graph neural networks on sampled neighbourhoods, with PyTorch Lightning.
 
@@ -65,13 +67,13 @@ def main() -> None:
     if command in ("-h", "--help"):
         print(_HELP, end="")
     elif command == "--version":
-        print(f"gnnload {__version__}")
-    elif command in _COMMANDS:
-        sys.exit(_run(command, _COMMANDS[command][0]))
+        print(f"gnnload {__version__} ({', '.join(versions()[1:])})")
+    elif command in COMMANDS:
+        sys.exit(_run(command, COMMANDS[command][0]))
     elif command.startswith("-") or "_ARGCOMPLETE" in os.environ:  # Lightning's: an option for all of its commands
         sys.exit(_run("fit", "fit"))
     else:
-        near = get_close_matches(command, _COMMANDS, 1)
+        near = get_close_matches(command, COMMANDS, 1)
         problem = f"there is no command {command!r}{f'; did you mean {near[0]}?' if near else '.'}" if command else ""
         print(f"{_USAGE}\n{_LIST}\ngnnload: {problem or 'give a command.'}", file=sys.stderr)
         sys.exit(2)

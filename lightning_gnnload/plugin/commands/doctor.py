@@ -1,14 +1,13 @@
-"""``gnnload doctor``: what this machine offers, and which CUDA devices can be used."""
+"""``gnnload doctor``: what this machine offers, which CUDA devices can be used, and what would help."""
 
 from __future__ import annotations
 
 import json
 import os
 import platform
+import re
 import resource
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import NamedTuple
 
@@ -30,13 +29,14 @@ from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.open_device import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.versions import EXTRAS, version_of, versions
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler, differences
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.seeds.rows import NodeSeeds
 
-_PACKAGES = ("lightning-gnnload", "torch", "numpy", "pytorch-lightning", "lightning", "dgl", "torch-geometric", "ogb")
+_NVIDIA_DRIVER = Path("/dev/nvidiactl")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
 
@@ -51,8 +51,8 @@ class MachineCheck(NamedTuple):
 def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[MachineCheck]:
     """Examines this process's machine, or container. ``huge_pages``: where the system says which memory it serves by 2
     MB pages."""
-    installed = [f"{name} {release}" for name in _PACKAGES if (release := _version(name))]
-    yield MachineCheck("versions", ", ".join([f"Python {platform.python_version()}", *installed]))
+    yield MachineCheck("versions", ", ".join(versions()))
+    yield _extras()
     num_cores, num_there = len(os.sched_getaffinity(0)), os.cpu_count() or 1
     out_of = "" if num_cores == num_there else f" of {num_there}"
     sets = ops.instruction_sets()
@@ -70,10 +70,31 @@ def machine_findings(huge_pages: Path = _HUGE_PAGES) -> Iterator[MachineCheck]:
     yield _malloc()
 
 
-def _version(package: str) -> str:
-    with suppress(PackageNotFoundError):
-        return version(package)
-    return ""
+def _extras() -> MachineCheck:
+    """What is installed beside the core, and what is known not to work together."""
+    here = [
+        f"{extra} ({', '.join(f'{package} {version_of(package)}' for package in packages)})"
+        for extra, packages in EXTRAS.items()
+        if all(map(version_of, packages))
+    ]
+    missing = [extra for extra, packages in EXTRAS.items() if not all(map(version_of, packages))]
+    says = ", ".join(here) or "none"
+    if missing:
+        says += f"; not installed: {', '.join(missing)} (pip install 'lightning-gnnload[NAME]', if you use it)"
+    dgl = version_of("dgl")
+    if dgl.startswith("2.") and _release(torch.__version__) > (2, 2, 1):
+        return MachineCheck(
+            "extras",
+            says,
+            f"dgl {dgl} imports with torch 2.2.1 at the latest, and this is torch {torch.__version__}.\n"
+            "For DGL's format: pip install 'dgl==1.1.3' (Python 3.11 or older).",
+        )
+    return MachineCheck("extras", says)
+
+
+def _release(text: str) -> tuple[int, ...]:
+    """The numbers that a version begins with."""
+    return tuple(int(number) for number in re.findall(r"\d+", text.partition("+")[0])[:3])
 
 
 def _huge_pages(about: str, file: Path, subject: str, off: tuple[str, ...]) -> MachineCheck:
@@ -133,10 +154,21 @@ def cuda_findings() -> Iterator[MachineCheck]:
     for index in range(num_devices):
         yield _device(index, num_devices)
     if not num_devices:
-        try:
-            open_device(torch.device("cuda"))
-        except CudaUnavailableError as error:
-            yield MachineCheck("CUDA", f"off: {error}")
+        yield _without_device()
+
+
+def _without_device() -> MachineCheck:
+    """No GPU is the usual case, and no fault; one that torch cannot see is."""
+    cuda = torch.version.cuda
+    build = f"torch {torch.__version__} is built {f'for CUDA {cuda}' if cuda else 'without CUDA'}"
+    if not _NVIDIA_DRIVER.exists():
+        return MachineCheck("GPU", f"none; everything runs on the CPU ({build})")
+    remedy = (
+        "see that nvidia-smi lists it, that CUDA_VISIBLE_DEVICES does not hide it, and that the driver is new enough."
+        if cuda
+        else "install a build of torch with CUDA: see 'Start locally' on PyTorch's site."
+    )
+    return MachineCheck("GPU", f"NVIDIA's driver is here, but {build} and uses no GPU", f"for the GPU, {remedy}")
 
 
 def _compiler() -> tuple[str, str]:
@@ -145,7 +177,8 @@ def _compiler() -> tuple[str, str]:
 
         return f"NVRTC {'.'.join(map(str, loaded_nvrtc().getVersion()))} of CuPy {cupy.__version__}", ""
     except (ImportError, CudaUnavailableError) as error:
-        return "none", str(error) if torch.cuda.is_available() else ""
+        needs_one = torch.cuda.is_available()
+        return ("none", str(error)) if needs_one else ("none; only GPUs need one", "")
 
 
 def _device(index: int, num_devices: int) -> MachineCheck:
@@ -210,6 +243,8 @@ def _show(findings: Sequence[MachineCheck]) -> None:
     for finding in findings:
         table.add_row(finding.about, Text(finding.found))
     console.print(table, highlight=False)
-    for finding in findings:
-        if finding.advice:  # with commands, which are copied whole
-            console.print(f"\n{finding.about}: {finding.advice}", markup=False, highlight=False, soft_wrap=True)
+    advised = [finding for finding in findings if finding.advice]
+    console.print("\nWhat would help:" if advised else "\nNothing to do.")
+    for finding in advised:  # with commands, which are copied whole
+        advice = finding.advice.replace("\n", "\n    ")
+        console.print(f"  {finding.about}: {advice}", markup=False, highlight=False, soft_wrap=True)

@@ -56,10 +56,11 @@ class Found:
 
 def find(pythons: dict[str, str]) -> list[Found]:
     """Asks for every peer; ``pythons`` names the interpreter of a worker where it is not this one."""
-    return [_find(peer, pythons.get(peer.worker, sys.executable)) for peer in PEERS]
+    return [find_peer(peer, pythons.get(peer.worker, sys.executable)) for peer in PEERS]
 
 
-def _find(peer: Peer, python: str) -> Found:
+def find_peer(peer: Peer, python: str) -> Found:
+    """Asks one interpreter for a peer."""
     command = [python, "-m", "tests.benchmarks.probe", peer.needs, *peer.packages]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_PROBE_S)

@@ -1,18 +1,22 @@
-"""The table beside the peers: a mini-batch's time, the loader's memory, and what each library can do.
+"""The table beside the peers: a mini-batch's time, the loader's memory, an epoch, and what each library can do.
 
+    make compare                                                       # with environments for the peers
     python -m tests.benchmarks.peers --pyg-python pyg/bin/python --graphbolt-python graphbolt/bin/python
 
-Loaders alone, without a model, of the same graph, features, fanouts and seeds a batch, on all cores. Each way to load
-is a process of its own and has the machine to itself; the ways take turns. Of a peer, its best way counts. Six minutes.
+Loaders alone, without a model, of the same graph, features, fanouts and seeds a batch, on all cores; ours by each
+instruction set that the machine has. Each way to load is a process of its own and has the machine to itself; the ways
+take turns. Of a library, its best way counts. Then epochs of training on the Debian graph, ours and DGL's own example
+of the same model. Ten minutes; --quick takes three, and shows that all of it runs.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -20,12 +24,14 @@ from typing import Any
 import psutil
 from rich.console import Console
 
+from lightning_gnnload import ops
 from lightning_gnnload.errors import GnnLoadError
 from tests.benchmarks import machine, peers
 from tests.benchmarks.contenders import TITLES
 from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.graphs import GRAPHS, ends_by_source
 from tests.benchmarks.memory import held_bytes
+from tests.benchmarks.peers import environments
 from tests.benchmarks.peers.abilities import ABILITIES, LIBRARIES
 from tests.benchmarks.report import number
 from tests.benchmarks.seeds import BATCH_SIZE
@@ -46,6 +52,7 @@ class Way:
         worker: the module of the benchmarks that runs it.
         work: arguments of its ``load``.
         environment: variables of its process, besides 2 MB pages for malloc.
+        settings: of the worker itself, besides the graph.
         times_ms: wall time a batch, of each round.
         used_ms: processor time a batch, of the loader and all its processes.
         held_gib: the most memory while batches come.
@@ -57,6 +64,7 @@ class Way:
     worker: str
     work: dict[str, Any]
     environment: dict[str, str] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
     times_ms: list[float] = field(default_factory=list)
     used_ms: list[float] = field(default_factory=list)
     held_gib: list[float] = field(default_factory=list)
@@ -69,9 +77,14 @@ class Way:
 
 
 def ways() -> list[Way]:
-    """Ours as a data module gives it and by PyG's names, and each peer by worker processes and by OpenMP's threads."""
+    """Ours as a data module gives it, by each instruction set, and by PyG's names; each peer by worker processes and by
+    OpenMP's threads."""
+    blocks = {"batch_format": "blocks", "num_threads": 2}
     ours = [
-        Way(LIBRARIES[0], "GraphDataModule, 2 threads", "ours", {"batch_format": "blocks", "num_threads": 2}),
+        Way(LIBRARIES[0], f"GraphDataModule, 2 threads, {name}", "ours", blocks, {}, {"instruction_set": name})
+        for name in reversed(ops.instruction_sets()[1:] or ops.instruction_sets())
+    ]
+    ours += [
         Way(LIBRARIES[0], "pyg.NeighborLoader, 2 threads", "our_pyg_loaders", {"num_workers": 2}),
     ]
     workers = ("peer_pyg_loaders", "peer_graphbolt", "peer_dgl")
@@ -87,7 +100,8 @@ def ways() -> list[Way]:
 
 def measure(way: Way, python: str, graph: str, num_batches: int) -> None:
     """One round, in a new process: a warm-up that shows what the start takes, then the time, then the memory."""
-    with Worker(way.worker, HUGE_PAGE_MALLOC | way.environment, python=python, **_where(way.worker, graph)) as worker:
+    settings = _where(way.worker, graph) | way.settings
+    with Worker(way.worker, HUGE_PAGE_MALLOC | way.environment, python=python, **settings) as worker:
         process = worker.start().pid
         work = {"fanouts": _FANOUTS, **way.work}
         with _watched(process) as peak:
@@ -137,7 +151,28 @@ def _where(worker: str, graph: str) -> dict[str, Any]:
     return folder | {"typed": False, "by_source": str(ends_by_source(graph))}
 
 
-def table(measured: Sequence[Way], missing: dict[str, str]) -> str:
+def epochs(rounds: int, with_dgl: bool) -> dict[str, float]:
+    """Milliseconds of an epoch of the same GraphSAGE on the Debian graph, by library: ours under Lightning's Trainer,
+    and DGL's example without workers, its best way there. On all cores, in turn; the first epoch is not timed."""
+    cores = len(os.sched_getaffinity(0))
+    environment = {"OMP_NUM_THREADS": str(cores), "OMP_WAIT_POLICY": "passive"}
+    sides = {LIBRARIES[0]: ("our_training", {"precision": "float32"})}
+    if with_dgl:
+        theirs = {"precision": "float32", "num_workers": 0, "our_dropout": False}
+        sides[LIBRARIES[-1]] = ("peer_dgl_training", theirs)
+    took_ms: dict[str, list[float]] = {library: [] for library in sides}
+    with ExitStack() as stack:
+        workers = {
+            library: stack.enter_context(Worker(module, environment, graph="debian", cores=cores))
+            for library, (module, _) in sides.items()
+        }
+        for turn in range(rounds + 1):
+            for library, worker in workers.items():
+                took_ms[library] += worker.call("epoch", turn=turn, **sides[library][1])["values"]
+    return {library: min(values[1:]) for library, values in took_ms.items()}
+
+
+def table(measured: Sequence[Way], missing: dict[str, str], epoch_ms: Mapping[str, float]) -> str:
     """What was measured of each library's best way, and what each can do, a column a library."""
     best = {
         library: min((way for way in measured if way.library == library), key=lambda way: way.least_ms, default=None)
@@ -152,6 +187,12 @@ def table(measured: Sequence[Way], missing: dict[str, str]) -> str:
     lines = [f"| | {' | '.join(LIBRARIES)} |", "| --- |" + " --- |" * len(LIBRARIES)]
     for what, of in rows:
         lines.append(f"| {what} | {' | '.join('not measured' if way is None else of(way) for way in best.values())} |")
+    for ours in (way for way in measured if way.settings):
+        ratios = ("" if way is None else f"{way.least_ms / ours.least_ms:.1f}" for way in best.values())
+        lines.append(f"| times ours by {ours.settings['instruction_set']} | {' | '.join(ratios)} |")
+    if epoch_ms:
+        cells = (number(epoch_ms[library]) if library in epoch_ms else "not measured" for library in LIBRARIES)
+        lines.append(f"| an epoch of GraphSAGE on Debian, ms | {' | '.join(cells)} |")
     lines += [f"| {what} | {' | '.join(answers)} |" for what, answers in ABILITIES.items()]
     reasons = [f"- {library} was not measured here: {reason}" for library, reason in missing.items()]
     return "\n".join([*lines, *(["", *reasons] if reasons else [])])
@@ -175,18 +216,32 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.peers", description=__doc__)
     parser.add_argument("--graph", choices=("debian", "g2", "g1"), default="g1", help="by default g1, of 124 M edges")
     parser.add_argument("--only", nargs="+", choices=LIBRARIES, default=LIBRARIES, help="by default all libraries")
+    parser.add_argument("--quick", action="store_true", help="the Debian graph, two rounds: a trial, no measurement")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--batches", type=int, default=25, metavar="N", help="a round; the first five are not timed")
     for option, peer in (("--pyg-python", "PyG and pyg-lib"), ("--graphbolt-python", "GraphBolt")):
         parser.add_argument(
             option, metavar="PATH", default=sys.executable, help=f"the interpreter that has {peer}; by default this one"
         )
+    parser.add_argument(
+        "--environments",
+        type=Path,
+        metavar="FOLDER",
+        help="make environments for PyG with pyg-lib and for GraphBolt there, unless they are; gigabytes each",
+    )
     parser.add_argument("--out", type=Path, metavar="FILE", help="write the tables there as well")
     options = parser.parse_args(arguments)
+    if options.quick:
+        options.graph, options.rounds, options.batches = "debian", 2, 10
     progress, neighbours = Console(stderr=True), machine.Neighbours()
     pythons = {"peer_pyg": options.pyg_python, "peer_graphbolt": options.graphbolt_python}
     # By the order of columns; the last of the peers is PyG by torch-sparse, which is slower than by pyg-lib.
     dgl, graphbolt, pyg, _ = peers.find(pythons)
+    if options.environments is not None:
+        named = {peer.family: peer for peer in peers.PEERS}
+        made = environments.made(options.environments, named, lambda line: progress.print(line, soft_wrap=True))
+        graphbolt = graphbolt if graphbolt.build else made["GraphBolt"]
+        pyg = pyg if pyg.build else made["pyg-lib"]
     found = dict(zip(LIBRARIES[1:], (pyg, graphbolt, dgl), strict=True))
     missing = {library: one.missing for library, one in found.items() if one.missing is not None}
     with Worker("graphs", show_output=True) as worker:
@@ -197,20 +252,28 @@ def main(arguments: list[str]) -> int:
             python = found[way.library].python if way.library in found else sys.executable
             measure(way, python, options.graph, options.batches)
             progress.print(f"round {turn}: {way.library}, {way.how}: {way.times_ms[-1]:.1f} ms a batch")
+    epoch_ms: dict[str, float] = {}
+    if {LIBRARIES[0], LIBRARIES[-1]} <= {*options.only}:
+        epoch_ms = epochs(options.rounds, LIBRARIES[-1] not in missing)
+        progress.print(f"epochs on Debian: {', '.join(f'{name} {ms:.0f} ms' for name, ms in epoch_ms.items())}")
     fanouts = ", ".join(map(str, _FANOUTS))
     work = f"{TITLES[options.graph]}, fanouts {fanouts}, {BATCH_SIZE} seeds a batch"
     notes = [f"- {line}" for line in (*machine.describe(), *map(str, found.values()), neighbours.describe())]
+    command = " ".join(["python -m tests.benchmarks.peers", *arguments])
     text = "\n\n".join(
         [
+            f"# Beside other loaders, on this machine\n\n`{command}`",
             f"{work}; the fastest of {options.rounds} rounds:",
-            table(measured, missing),
+            table(measured, missing, epoch_ms),
             settings_table(measured),
             "\n".join(notes),
         ]
     )
     print(text)
     if options.out is not None:
+        options.out.parent.mkdir(parents=True, exist_ok=True)
         options.out.write_text(f"{text}\n")
+        progress.print(f"written to {options.out}")
     return 0
 
 

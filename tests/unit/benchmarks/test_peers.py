@@ -7,9 +7,10 @@ import sys
 
 import numpy as np
 
-from lightning_gnnload import Synthetic
+from lightning_gnnload import Synthetic, ops
 from tests.benchmarks import peers, probe
 from tests.benchmarks.memory import held_bytes
+from tests.benchmarks.peers import environments
 from tests.benchmarks.peers.__main__ import Way, table, ways
 from tests.benchmarks.peers.abilities import ABILITIES, LIBRARIES
 from tests.benchmarks.stored_arrays import stored_arrays
@@ -22,10 +23,10 @@ def test_build_names_version_and_wheel():
 
 def test_peer_that_is_not_there_says_why():
     peer = peers.Peer("Nobody", "peer_nobody", "no_such_module", ("no-such-package",))
-    found = peers._find(peer, sys.executable)
+    found = peers.find_peer(peer, sys.executable)
     assert found.build is None
     assert "No module named 'no_such_module'" in str(found)
-    assert "gave no answer" in str(peers._find(peer, "/no/such/python"))
+    assert "gave no answer" in str(peers.find_peer(peer, "/no/such/python"))
 
 
 def test_stored_arrays_are_those_of_the_data_set(tmp_path):
@@ -40,13 +41,32 @@ def test_stored_arrays_are_those_of_the_data_set(tmp_path):
 
 def test_table_shows_the_best_way_of_each_library():
     def measured(library: str, *times_ms: float) -> Way:
-        return Way(library, "", "", {}, {}, list(times_ms), [2.0], [1.0], [3.0])
+        settings = {"instruction_set": "avx2"} if library == ours else {}
+        return Way(library, "", "", {}, {}, settings, list(times_ms), [2.0], [1.0], [3.0])
 
     ours, pyg, graphbolt, _ = LIBRARIES
-    rows = table([measured(ours, 9, 7), measured(ours, 8), measured(pyg, 70)], {graphbolt: "no wheel"}).splitlines()
+    measurements = [measured(ours, 9, 7), measured(pyg, 70)]
+    rows = table(measurements, {graphbolt: "no wheel"}, {ours: 800.0}).splitlines()
     assert rows[2] == "| time a mini-batch, ms | 7.00 | 70.0 | not measured | not measured |"
+    assert rows[6] == "| times ours by avx2 | 1.0 | 10.0 |  |  |"
+    assert rows[7] == "| an epoch of GraphSAGE on Debian, ms | 800 | not measured | not measured | not measured |"
     assert rows[-1] == "- GraphBolt was not measured here: no wheel"
     assert {way.library for way in ways()} == set(LIBRARIES)
+    # A reader without AVX-512 finds figures of their own machine's instructions.
+    assert {way.settings["instruction_set"] for way in ways() if way.settings} == {*ops.instruction_sets()[1:]}
+
+
+def test_an_environment_that_pip_cannot_make_says_which_package_and_what_to_do(tmp_path, monkeypatch):
+    monkeypatch.setenv("PIP_NO_INDEX", "1")
+    monkeypatch.delenv("PIP_FIND_LINKS", raising=False)
+    monkeypatch.setenv("PIP_CONFIG_FILE", "/dev/null")
+    nobody = environments.Environment("GraphBolt", (("no-such-package==1",),), "take another")
+    monkeypatch.setattr(environments, "ENVIRONMENTS", (nobody,))
+    outcome = environments.made(tmp_path, {peer.family: peer for peer in peers.PEERS}, lambda line: None)
+    told = str(outcome["GraphBolt"])
+    assert told.startswith("GraphBolt: not here (pip could not install no-such-package==1: ERROR: ")
+    assert told.endswith(". take another)")
+    assert not (tmp_path / "graphbolt" / "complete").exists()  # the next run tries again
 
 
 def test_every_library_has_an_answer_of_its_own():

@@ -14,6 +14,7 @@ from importlib import import_module
 from pathlib import Path
 
 import pytest
+import torch
 
 from lightning_gnnload import __version__
 from lightning_gnnload.plugin.accelerate import Accelerate
@@ -54,7 +55,10 @@ def test_help_names_all_commands_and_loads_neither_torch_nor_numpy() -> None:
 
 def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "--version") == 0
-    assert capsys.readouterr().out == f"gnnload {__version__}\n"
+    told = capsys.readouterr().out
+    assert told.startswith(f"gnnload {__version__} (Python {sys.version_info.major}.")
+    assert f", torch {torch.__version__}, " in told
+    assert " pytorch-lightning " in told or " lightning " in told
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import re
 import time
 import warnings
 from pathlib import Path
@@ -15,10 +16,20 @@ import torch
 from pytorch_lightning.loggers import CSVLogger
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
+from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.errors import LoaderConfigError, PlanError
-from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME
+from lightning_gnnload.pipeline.stats import LoaderStats
+from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME, FitTotals
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
 from tests.unit.plugin.monitor.test_trace import check_chrome
+
+
+def test_names_are_what_every_logger_takes() -> None:
+    # MLflow ends a run for a name with other characters; TensorBoard and W&B group by what stands before the slash.
+    reads = tuple(TierReads(tier, 1, 4) for tier in ("cache", "other device", "memory", "disk"))
+    names = [f"loader/{name}" for name in FitTotals(LoaderStats(num_batches=1, reads=reads)).means()]
+    assert len(names) > 12
+    assert [name for name in names if not re.fullmatch(r"loader/[\w.-]+", name)] == []
 
 
 class SeedClassifier(pl.LightningModule):
