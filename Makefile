@@ -23,7 +23,7 @@ PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet --constra
 PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest tests --numprocesses logical --maxprocesses 4 --dist loadfile \
 	--no-loadscope-reorder
 docs_packages = $(shell sed -n 's/^docs = \[\(.*\)\]/\1/p' pyproject.toml | sed 's/", "/" "/g')
-version = $(shell sed -n 's/^version = "\([0-9]*\.[0-9]*\).*/\1/p' pyproject.toml)
+version = $(shell sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\).*/\1/p' lightning_gnnload/__init__.py)
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help

@@ -18,7 +18,7 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.dgl.edges import EdgePredictionSampler
-from lightning_gnnload.dgl.rows import EdgeRows, NodeRows
+from lightning_gnnload.dgl.rows import EdgeSeedRows, NodeSeedRows
 from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
@@ -114,10 +114,10 @@ class DataLoader(dgl.dataloading.DataLoader):
             "pin_prefetcher": pin_prefetcher,
         }
         has_names: Callable[[Any], bool] = getattr(graph_sampler, "has_names", lambda g: False)
-        self._rows: NodeRows | None = None
+        self._rows: NodeSeedRows | None = None
         # Of anything else, such as a data set of mini-batches of ids, DGL makes what it can.
         if has_names(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
-            rows_class = EdgeRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeRows
+            rows_class = EdgeSeedRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeSeedRows
             self._rows = rows_class(graph, indices, graph_sampler)
         if self._rows is None:
             if gpu_cache is not None:

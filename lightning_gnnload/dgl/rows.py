@@ -22,7 +22,7 @@ from lightning_gnnload.sample.seeds.links import distinct_ends
 from lightning_gnnload.sample.seeds.rows import SeedBatch, SeedKind, Sharing
 
 
-class NodeRows(SeedKind):
+class NodeSeedRows(SeedKind):
     """Rows of a loader that are nodes: what they ask for, and what a mini-batch of them becomes.
 
     Shapes: R rows of a mini-batch, S seeds.
@@ -123,7 +123,7 @@ class NodeRows(SeedKind):
         return input_nodes, *output, blocks
 
 
-class EdgeRows(NodeRows):
+class EdgeSeedRows(NodeSeedRows):
     """Rows that are edges, by an :class:`.EdgePredictionSampler`: the seeds are the ends of these and of negatives."""
 
     sampler: EdgePredictionSampler

@@ -7,10 +7,12 @@ from dataclasses import MISSING, Field, is_dataclass
 from typing import Any
 
 from lightning_gnnload.ingest.settings import SCHEMAS, ByName, fields_by_key, is_required
-from lightning_gnnload.ingest.spec import GraphSpec
+from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NAME = r"^(?!\d|-)(?:(?!__)[\w-])+$"
+_TOGETHER = {TaskSpec: {"y": ["split"]}}
+"""Keys that need others beside them."""
 _ABOUT = {
     "version": "Of this format: 1.",
     "nodes": "A table for each type of nodes, by the type's name.",
@@ -25,7 +27,7 @@ _ABOUT = {
     "timezone": "Of times without one, as UTC or Europe/Berlin.",
     "on_duplicate": "Of ids that come twice: an error, or the first row counts.",
     "x": "Columns that become features.",
-    "column": "The column's name; of a split, the column that holds train, val or test.",
+    "column": "The column's name; of a split, the column that holds train, val, test or predict.",
     "as": "What a column is read as. Integers have to say it.",
     "scale": "How numbers are scaled; log is that of 1 + value, then standard.",
     "impute": "What stands for a missing number.",
@@ -41,7 +43,11 @@ _ABOUT = {
     "repeats": "Edges with the same ends as one before; of build: count them.",
     "seed": "TYPE.COLUMN: whose label it is; of a split by shares, another draw.",
     "edge": "Rows are links of this type of edges.",
-    "y": "The column of labels.",
+    "y": "The column of labels, or several: truth values of which any may hold, or numbers.",
+    "as_of": "The time at which rows without one are predicted.",
+    "text": "The encoder that makes numbers of a column's text: hashing, or a sentence model that is installed.",
+    "width": "How many numbers hashing makes of a text.",
+    "vocabulary": "A name: columns with the same one share their categories, and their rows in a model.",
     "kind": "What labels are; auto: text, truth values and integers are classes.",
     "split": "Rows that train, validate and test: by time, by a column, or by shares.",
     "fit": "Whether the task's training rows fit the features.",
@@ -80,6 +86,7 @@ def _of_class(cls: type, classes: dict[str, dict[str, Any]]) -> dict[str, Any]:
         "description": inspect.cleandoc(cls.__doc__ or "").split("\n\n")[0].replace("\n", " "),
         "properties": {key: _of_field(key, field, classes) for key, field in by_key.items()},
         "required": [key for key, field in by_key.items() if is_required(field)],
+        "dependentRequired": _TOGETHER.get(cls, {}),
         "additionalProperties": False,
     }
 

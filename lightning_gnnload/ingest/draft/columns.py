@@ -149,7 +149,7 @@ class Label:
     comment: str
 
 
-def labels_of(table: TableProfile, used: set[str], *, is_of_labels: bool) -> list[Label]:
+def label_candidates(table: TableProfile, used: set[str], *, is_of_labels: bool) -> list[Label]:
     """Lists the columns that look like labels, the likeliest first."""
     labels = []
     for column in table.columns.values():

@@ -11,7 +11,7 @@ from typing import Any
 from lightning_gnnload.ingest.draft.columns import (
     as_entry,
     entry_of,
-    labels_of,
+    label_candidates,
     row_times,
     span,
     time_settings,
@@ -273,7 +273,7 @@ class Draft:
         """Adds the task of a table's likeliest label; returns that column."""
         table = role.table
         is_of_labels = role.role == "labels"
-        labels = labels_of(table, used, is_of_labels=is_of_labels)
+        labels = label_candidates(table, used, is_of_labels=is_of_labels)
         if not labels or labels[0].score < _LIKELY or role.id_sql is not None or role.role == "events":
             self._candidates(table, used, f"seed: {table.name}.{role.id}" if role.id else "")
             return None
@@ -302,7 +302,7 @@ class Draft:
         return label.column.name
 
     def _candidates(self, table: TableProfile, used: set[str], end_columns: str) -> None:
-        for label in labels_of(table, used, is_of_labels=False)[:3]:
+        for label in label_candidates(table, used, is_of_labels=False)[:3]:
             if end_columns and label.score >= 1:
                 label_type = f", kind: {label.label_type}" if label.label_type else ""
                 name = _type_name(label.column.name)

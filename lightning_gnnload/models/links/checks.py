@@ -49,7 +49,7 @@ def check_settings(encoder: Any, settings: Mapping[str, Any]) -> dict[str, NodeL
     return encoders
 
 
-def check_data(module: Any, node_types: Sequence[str], settings: Mapping[str, Any]) -> None:
+def check_link_data(module: Any, node_types: Sequence[str], settings: Mapping[str, Any]) -> None:
     """Raises GraphDataError, LoaderConfigError: data that have no links to learn, or not in this model's form."""
     if not isinstance(module, GraphDataModule) or module.batch_format != "blocks":
         form = getattr(module, "batch_format", None)

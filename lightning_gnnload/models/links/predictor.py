@@ -19,7 +19,7 @@ from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 from lightning_gnnload.inference.known_links import links_of
 from lightning_gnnload.inference.retrieval import Ranking
 from lightning_gnnload.models.learner import NodeLearner
-from lightning_gnnload.models.links.checks import check_data, check_settings, link_types_of
+from lightning_gnnload.models.links.checks import check_link_data, check_settings, link_types_of
 from lightning_gnnload.models.links.heads import HeadName, LinkHead, head_of
 from lightning_gnnload.models.links.losses import LOSSES, LossName, hardest
 from lightning_gnnload.models.links.ranking import AllItems, Links
@@ -134,7 +134,7 @@ class LinkPredictor(pl.LightningModule):
         if self._trainer is None:
             return
         module = self._module
-        check_data(module, self.node_types, self.settings)
+        check_link_data(module, self.node_types, self.settings)
         if not hasattr(self, "head"):
             data, hops = module.data, module.sampler.num_layers
             outputs = {"num_outputs": self.settings["num_outputs"], "is_class": False}

@@ -25,6 +25,7 @@ def test_every_key_that_is_read_is_there() -> None:
         properties = schema["$defs"][cls.__name__]["properties"]
         assert properties.keys() == fields_by_key(cls).keys()
         assert len(properties) == len(fields(cls))
+        assert [key for key, about in properties.items() if "description" not in about] == []
     assert schema["properties"].keys() == fields_by_key(GraphSpec).keys()
     jsonschema.Draft202012Validator.check_schema(schema)
 
