@@ -20,15 +20,14 @@ def __getattr__(name: str) -> Any:
     home = _HOMES.get(name)
     if home is None:  # one of its modules, of which only those for users are listed
         try:
-            if not name.startswith("_"):
+            if name.isidentifier() and not name.startswith("_"):
                 return import_module(f".{name}", __name__)
         except ModuleNotFoundError as error:
             if error.name != f"{__name__}.{name}":
                 raise
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if home.startswith(
-        ("plugin.", "models.")
-    ):  # a LightningCLI takes classes without their module if they are imported
+    # A LightningCLI takes classes without their module if they are imported.
+    if home.startswith(("plugin.", "models.")):
         models = {f"models.{module}" for module in homes(f"{__path__[0]}/models/__init__.py").values()}
         for module in {*_HOMES.values(), *models} - {None}:
             import_module(f".{module}", __name__)

@@ -62,8 +62,8 @@ def test_recipes_run_as_they_stand(page: Path, tmp_path: Path, monkeypatch: pyte
         elif language == "yaml" and code.startswith("# "):
             Path(code.splitlines()[0].removeprefix("# ")).write_text(code)
         elif language == "bash":
-            for line in code.splitlines():
-                monkeypatch.setattr(sys, "argv", shlex.split(line))
+            for line in (line for line in code.splitlines() if line.startswith("gnnload ")):
+                monkeypatch.setattr(sys, "argv", shlex.split(line, comments=True))
                 with pytest.raises(SystemExit) as ended:
                     cli.main()
                 assert not ended.value.code, line

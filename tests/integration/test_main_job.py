@@ -48,7 +48,7 @@ def test_the_main_job_trains_tests_and_reports(tmp_path: Path) -> None:
         (["--data.batch_size", "0"], "batch_size=0: a whole number of at least 1"),
         (["--trainer.strategy.samplers", "2"], "samplers=2 of devices=2 leaves no device to train on"),
         (["--data.sampler.fanouts", "[10, 0]"], "each must be positive, or -1"),
-        (["--data.batch_format", "pyg"], "expand='new'"),
+        (["--data.batch_format", "pyg", "--data.sampler.expand", "all"], "expand='new'"),
         (["--data.order", "random"], "'shuffle', 'sequential'"),
         (["--data.cache", "{policy: presmaple}"], "policy='presmaple' is not known"),
     ],

@@ -37,15 +37,20 @@ NO_SETTINGS = (lightning_gnnload.GraphData, lightning_gnnload.Partition, Path)
 def serving(kinds: tuple[type, ...]) -> Iterator[str]:
     """Lists the classes of these kinds that go by their bare name: ours, Lightning's and torch's."""
     optim = (torch.optim, torch.optim.lr_scheduler)
-    for package in (lightning_gnnload, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, *optim):
-        for name in sorted(package.__all__):
-            cls = getattr(package, name)
-            if not inspect.isclass(cls) or not issubclass(cls, kinds) or cls in NO_SETTINGS:
+    ours = (lightning_gnnload, lightning_gnnload.models)
+    names: dict[str, None] = {}
+    for package in (*ours, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, *optim):
+        classes = {name: cls for name in sorted(package.__all__) if inspect.isclass(cls := getattr(package, name))}
+        for name, cls in classes.items():
+            if not issubclass(cls, kinds) or cls in NO_SETTINGS:
                 continue
-            # Lightning's bases do nothing, but are not abstract.
-            is_base = inspect.isabstract(cls) or (cls in kinds and package is not lightning_gnnload)
-            if not is_base:
-                yield name
+            # Bases do nothing, though most are not abstract: Lightning's, and what models here extend.
+            is_extended = package is lightning_gnnload.models and any(
+                issubclass(other, cls) and other is not cls for other in classes.values()
+            )
+            if not (inspect.isabstract(cls) or is_extended or (cls in kinds and package is not lightning_gnnload)):
+                names[name] = None
+    yield from names
 
 
 def suggestion(wrong: str, names: Iterable[str], allows_own: bool = False) -> str:

@@ -118,5 +118,7 @@ def test_sizes_are_known_before_the_setup(tmp_path: Path) -> None:
 def test_nodes_of_a_type_are_predicted_by_its_name() -> None:
     data = GraphData(typed_graph())
     assert module(data, predict="author").workload("predict").seeds.tolist() == list(range(30, 50))
-    with pytest.raises(LoaderConfigError, match=r"predict='autor' is not known.*train, val, test, paper, author"):
+    with pytest.raises(
+        LoaderConfigError, match=r"predict='autor' is not known.*train, val, test, predict, paper, author"
+    ):
         module(data, predict="autor").workload("predict")

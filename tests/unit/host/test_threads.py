@@ -19,7 +19,7 @@ from rich.progress import Progress
 
 from lightning_gnnload import GraphDataModule, MemoryFeatureStore, NeighborSampler
 from lightning_gnnload.cache.lookahead import ReadAhead
-from lightning_gnnload.cache.trace import node_lists, visit_counts
+from lightning_gnnload.cache.trace import node_lists
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import ForkError, ThreadLimitError
 from lightning_gnnload.host.leases import LeaseKeeper
@@ -119,13 +119,11 @@ def test_sampling_ahead(number: int) -> None:
 
 
 def test_a_bar_leaves_the_terminal_as_it_was() -> None:
-    workload, terminal, before = toy_workload(), io.StringIO(), sys.stdout
-    with refused(name="Thread-"):
-        with pytest.raises(ThreadLimitError, match="The bar that shows progress cannot start"):
-            visit_counts(workload, [0], num_threads=1)
-        bars = Progress(console=Console(force_terminal=True, file=terminal, legacy_windows=False))
-        with pytest.raises(ThreadLimitError), shown_display(bars):
-            pass
+    terminal, before = io.StringIO(), sys.stdout
+    bars = Progress(console=Console(force_terminal=True, file=terminal, legacy_windows=False))
+    told = pytest.raises(ThreadLimitError, match="The bar that shows progress cannot start")
+    with refused(name="Thread-"), told, shown_display(bars):
+        pass
     assert sys.stdout is before
     assert terminal.getvalue().rindex("\x1b[?25h") > terminal.getvalue().rindex("\x1b[?25l")  # the cursor is shown
 
