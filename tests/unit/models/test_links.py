@@ -288,6 +288,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 0}, "top_k is 0"),
     ({"num_hard": True}, "num_hard is True"),
     ({"head": "mlp", "temperature": 0.1}, "temperature=0.1"),
+    ({"temperature": "warm"}, "temperature='warm'"),
     ({"head": "mlp", "index": "faiss"}, "index='faiss'"),
     ({"encoder": torch.nn.Linear(2, 2)}, "is a Linear"),
 ]
