@@ -20,7 +20,7 @@ from lightning_gnnload.host.pages import source_of
 _MOST_BYTES = 1 << 28  # of features that are checked: a tenth of a second; of larger ones, rows at equal distances
 _MOST_ROWS = 1 << 12  # of mapped features that are checked: each row may be a page to read from disk
 _MOST_EDGES = 1 << 24  # that are read to find out whether edges lead the other way
-_NO_CLASS = -100  # the label that torch's cross entropy ignores
+NO_CLASS = -100  # the label that torch's cross entropy ignores
 _FEW_VISIBLE = 4  # where seeds see less than a quarter of their edges by their nodes' times, other times were meant
 
 _CSR = "; if the graph was made of lists of out-neighbours (CSR), take Graph.from_csr"
@@ -87,7 +87,7 @@ def check_training_labels(data: GraphData) -> None:
     # Of several columns, a loss may well leave some out.
     if labels is None or labels.ndim != 1 or not len(labels):
         return
-    bad, needed = _bad_labels(labels, data._num_classes)
+    bad, needed = bad_labels(labels, data._num_classes)
     if bool(bad.any()):
         at = int(torch.argmax(bad.byte()))
         first = f"row {at}" if has_row_labels else f"node {seeds[at]}"
@@ -98,12 +98,12 @@ def check_training_labels(data: GraphData) -> None:
         )
 
 
-def _bad_labels(labels: torch.Tensor, num_classes: int | None) -> tuple[torch.Tensor, str]:
+def bad_labels(labels: torch.Tensor, num_classes: int | None) -> tuple[torch.Tensor, str]:
     """Returns which labels ``[S]`` are bad, bool, and what is needed instead."""
     if labels.is_floating_point():
         return ~labels.isfinite(), "a number is needed"
     labels = labels.long()  # torch compares no unsigned numbers of more than 8 bits
-    negative = (labels < 0) & (labels != _NO_CLASS)
+    negative = (labels < 0) & (labels != NO_CLASS)
     if num_classes is not None and not bool(negative.any()):
         return labels >= num_classes, f"classes lie in [0, {num_classes})"
     return negative, "classes count from 0; targets of a regression are floats"

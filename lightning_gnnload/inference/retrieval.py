@@ -27,12 +27,18 @@ class Ranking(NamedTuple):
     Attributes:
         items: int64 ``[S, K]``, ids in the graph; -1 where there are no more.
         scores: float32 ``[S, K]``; NaN where there is no item.
-        candidates: the ids in the graph among which they are.
+        bounds: the first of the ids in the graph among which they are, and the one behind the last.
     """
 
     items: torch.Tensor
     scores: torch.Tensor
-    candidates: range
+    # Lightning moves predictions to the CPU part by part, which a range does not survive.
+    bounds: tuple[int, int]
+
+    @property
+    def candidates(self) -> range:
+        """The ids in the graph among which the items are."""
+        return range(*self.bounds)
 
 
 def top_items(

@@ -139,7 +139,7 @@ def edge_sizes(data: GraphData, read: bool | Sequence[str], model: str) -> dict[
         if "x" in names and stores.get("x") is not None:
             columns["x"] = stores["x"].row_shape[-1]
         if "codes" in names and CODES in stores:
-            columns["codes"] = num_codes(stores[CODES])
+            columns["codes"] = num_codes(stores[CODES], f"edge table {CODES!r}")
         if "type" in names and types is None and graph.edge_type is not None:
             columns["type"] = int(graph.edge_type.max(initial=0)) + 1
         if "age" in names and graph.clock is not None and bool(graph.clock.timed[number]) and _seeds_have_times(data):

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.errors import GraphDataError
 from lightning_gnnload.nn.dropout import Dropout
 
 CODES = "codes"
@@ -88,7 +89,10 @@ def first_sizes(data: GraphData, *, with_node_rows: bool) -> dict[str, Any]:
     types, stores = data.graph.types, _stores_by_type(data)
     counts = [data.num_nodes] if types is None else types.num_nodes
     sizes: dict[str, Any] = {
-        "num_features": {name: columns["x"].shape[1] if "x" in columns else 0 for name, columns in stores.items()},
+        "num_features": {
+            name: width_of(columns["x"], f"table 'x.{name}'" if name else "table 'x'") if "x" in columns else 0
+            for name, columns in stores.items()
+        },
         **_code_sizes(data, {name: columns[CODES] for name, columns in stores.items() if CODES in columns}),
     }
     if with_node_rows:
@@ -111,8 +115,8 @@ def _stores_by_type(data: GraphData) -> dict[str, dict[str, Any]]:
 def _code_sizes(data: GraphData, stores: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the numbers of codes and the vocabularies of tables of categories; columns of one vocabulary have as many
     codes."""
-    counts = {name: num_codes(store) for name, store in stores.items()}
-    tables = {name: f"{CODES}.{name}" if name else CODES for name in counts}
+    tables = {name: f"{CODES}.{name}" if name else CODES for name in stores}
+    counts = {name: num_codes(store, f"table {tables[name]!r}") for name, store in stores.items()}
     vocabularies = {name: data.vocabularies[table] for name, table in tables.items() if table in data.vocabularies}
     largest: dict[str | None, int] = {}
     for name, shared in vocabularies.items():
@@ -126,12 +130,27 @@ def _code_sizes(data: GraphData, stores: Mapping[str, Any]) -> dict[str, Any]:
     return {"num_codes": counts, "vocabularies": vocabularies}
 
 
-def num_codes(store: Any) -> list[int]:
-    """Returns the number of codes of each column of a table of categories, ``[C]``."""
+def width_of(store: Any, name: str) -> int:
+    """Returns how many columns a table has. Raises GraphDataError: its rows are of no dimension, or of several."""
+    if len(store.row_shape) != 1:
+        raise GraphDataError(
+            f"{name} has the shape {[store.shape[0], *store.row_shape]}, but models by name read [rows, columns]. One "
+            "column becomes a table by [:, None], rows of several dimensions by flatten(1)."
+        )
+    return int(store.row_shape[0])
+
+
+def num_codes(store: Any, name: str) -> list[int]:
+    """Returns the number of codes of each column of a table of categories, ``[C]``. Raises GraphDataError: it is of
+    another shape, or has negative codes."""
+    width_of(store, name)
     highest = torch.zeros(store.shape[1], dtype=torch.int64)
     for first in range(0, store.shape[0], _ROWS_AT_ONCE):
         ids = torch.arange(first, min(first + _ROWS_AT_ONCE, store.shape[0]))
         rows = torch.empty((len(ids), *store.row_shape), dtype=store.dtype)
         store.gather(ids, rows)
-        highest = torch.maximum(highest, rows.view(len(ids), -1).long().amax(dim=0))
+        codes = rows.long()
+        if bool((codes < 0).any()):
+            raise GraphDataError(f"{name} has the code {int(codes.min())}, but codes count from 0, the unknown one.")
+        highest = torch.maximum(highest, codes.amax(dim=0))
     return (highest + 1).tolist()

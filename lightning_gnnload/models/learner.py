@@ -158,10 +158,13 @@ class NodeLearner(pl.LightningModule):
 
     def _count(self, predictions: Tensor, labels: Tensor, phase: str, form: str | None = None) -> None:
         metrics: Any = getattr(self, f"{phase}_metrics")
+        counted = self.target.counted(labels)
+        predictions, labels = predictions[counted], labels[counted]
         for number, (name, metric) in enumerate(metrics.items()):
             # Two classes are one question to metrics of rankings.
             is_binary = name in ("auroc", "average_precision", "f1") and self.target.predicts == "two classes"
-            metric.update(predictions[:, 1] if is_binary else predictions, labels)
+            if len(labels) or hasattr(metric, "preds"):  # lists, which ranks join: each needs one
+                metric.update(predictions[:, 1] if is_binary else predictions, labels)
             in_bar = number == 0 and form is None
             self.log((form or f"{phase}_{{}}").format(name), metric, prog_bar=in_bar, batch_size=len(labels))
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torchmetrics import Metric
 from torchmetrics.classification import (
+    BinaryAccuracy,
     BinaryAUROC,
     BinaryAveragePrecision,
     BinaryF1Score,
@@ -173,6 +174,8 @@ def metrics_of(
         LoaderConfigError: one does not fit what is predicted.
     """
     fitting = METRICS[predicts]
+    if predicts == "labels" and num_outputs == 1:  # which torchmetrics counts as two classes
+        fitting = {**_TWO_CLASSES, "accuracy": lambda _: BinaryAccuracy()}
     for name in names or ():
         if name not in fitting:
             raise LoaderConfigError(

@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.sanity import NO_CLASS, bad_labels
 from lightning_gnnload.errors import GraphDataError, LoaderConfigError
 from lightning_gnnload.plugin.compat import pl
 
@@ -49,6 +50,10 @@ class Target(ABC):
         """Returns what ``forward`` gives, of the layers' outputs ``[S, C]``: logits, or numbers in the user's units."""
         return outputs
 
+    def counted(self, labels: Tensor) -> Tensor | slice:
+        """Returns which rows have a label, of labels as loss and metrics take them."""
+        return slice(None)
+
     @abstractmethod
     def loss(self, values: Tensor, labels: Tensor) -> Tensor:
         """Returns the mean loss of the seeds."""
@@ -69,7 +74,7 @@ class Target(ABC):
 
 
 class Classes(Target):
-    """One of C classes: labels are integers ``[S]``."""
+    """One of C classes: labels are integers ``[S]``; rows of -100 have none, as in torch, and count for nothing."""
 
     rival = "the most frequent class of the train split"
 
@@ -97,8 +102,13 @@ class Classes(Target):
     def labels(self, y: Tensor) -> Tensor:
         return y.long()
 
+    def counted(self, labels: Tensor) -> Tensor:
+        return labels != NO_CLASS
+
     def loss(self, values: Tensor, labels: Tensor) -> Tensor:
-        return F.cross_entropy(values, labels, None if self.weights is None else self.weights.to(values))
+        weights = None if self.weights is None else self.weights.to(values)
+        loss = F.cross_entropy(values, labels, weights, ignore_index=NO_CLASS)
+        return torch.where(self.counted(labels).any(), loss, 0 * values.sum())  # of no label, the mean is NaN
 
     def predictions(self, values: Tensor) -> Tensor:
         return values.softmax(dim=1)
@@ -215,6 +225,8 @@ def target_sizes(data: GraphData, model: str) -> dict[str, Any]:
                 f"{model}: labels are of {count} {'labels' if is_table else 'class'}, so there is nothing to tell "
                 "apart. If others are possible, say so by GraphData(..., num_classes=...)."
             )
+        for split in ("train", "val", "test") if not is_table else ():
+            _check_classes(labels_of(data, split), count, f"{model}: {{}} of the {{}} labels of the {split} split")
         return {"num_outputs": count, "is_class": not is_table, "predicts": "labels" if is_table else "classes"}
     for split in ("train", "val", "test"):
         labels = labels_of(data, split)
@@ -233,6 +245,17 @@ def target_sizes(data: GraphData, model: str) -> dict[str, Any]:
         sizes["mean"] = rows.mean(dim=0).tolist()
         sizes["scale"] = torch.where(scale > 0, scale, 1.0).tolist()  # of equal labels
     return sizes
+
+
+def _check_classes(labels: Tensor | None, count: int, form: str) -> None:
+    if labels is None:
+        return
+    bad, needed = bad_labels(labels, count)
+    if number := int(bad.sum()):
+        raise GraphDataError(
+            f"{form.format(number, len(labels))} are no class, as {int(labels[bad][0])}: {needed}. Leave these rows "
+            f"out of the split; or give them {NO_CLASS}, which neither loss nor metrics count."
+        )
 
 
 def _columns(rows: Tensor) -> Tensor:

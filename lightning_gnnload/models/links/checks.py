@@ -26,7 +26,7 @@ def check_settings(encoder: Any, settings: Mapping[str, Any]) -> dict[str, NodeL
         needs_one = name in ("num_outputs", "most_moments")
         if (count is None and needs_one) or (count is not None and (type(count) is not int or count < 1)):
             raise LoaderConfigError(f"LinkPredictor: {name} is {count!r}, but must be an integer of at least 1.")
-    if temperature is not None and (head == "mlp" or not temperature > 0):
+    if temperature is not None and (head == "mlp" or not isinstance(temperature, int | float) or not temperature > 0):
         raise LoaderConfigError(
             f"LinkPredictor: temperature={temperature!r} divides inner products of rows of length 1, so it must be "
             f"above 0, and head another than 'mlp', but it is {head!r}."

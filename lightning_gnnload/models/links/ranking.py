@@ -201,7 +201,7 @@ class AllItems:
             excluded = self._known_links(number).of(sources, self._until(times))
         items, scores = self._top(number, src, times, excluded)
         nodes = self._item_rows(number).nodes
-        return Ranking(torch.where(items >= 0, items + nodes.start, -1), scores, nodes)
+        return Ranking(torch.where(items >= 0, items + nodes.start, -1), scores, (nodes.start, nodes.stop))
 
     def _recommended(self) -> int:
         """The number of the edge type whose destinations are items."""

@@ -137,6 +137,14 @@ def test_what_layers_cannot_read_is_refused() -> None:
         flat().with_edge_times()
     with pytest.raises(SamplerConfigError, match="the model has 3 layers, but the sampler drew 2 hops"):
         SAGE(num_layers=3).sizes_of(flat(), 2)
+    for columns, words in (
+        ({"tables": {"codes": np.zeros(60, np.int64)}}, r"table 'codes' has the shape \[60\], but models by name read"),
+        ({"tables": {"codes": np.array([[0, -1]] * 60)}}, "table 'codes' has the code -1, but codes count from 0"),
+        ({"x": np.zeros((60, 2, 3), np.float32)}, r"table 'x' has the shape \[60, 2, 3\]"),
+        ({"edge_tables": {"codes": np.zeros(300, np.int64)}}, r"edge table 'codes' has the shape \[300\]"),
+    ):
+        with pytest.raises(GraphDataError, match=words):
+            SAGE(edges=True).sizes_of(GraphData(flat().graph, **columns), 2)
     layers_timed = timed(edge_time=True)
     model = TemporalSAGE(hidden=8)
     layers = model.layers_of(model.sizes_of(layers_timed.data, 1) | {"num_outputs": 1})

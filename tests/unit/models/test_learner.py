@@ -134,6 +134,36 @@ def test_metrics_fit_the_labels_and_count_each_row_once(form: str, tmp_path: Pat
         assert result[name] == pytest.approx(value, rel=2e-3, abs=1e-5), name
 
 
+@pytest.mark.parametrize("form", ["classes", "two classes"])
+def test_rows_without_a_class_count_for_nothing(form: str, tmp_path: Path) -> None:
+    """In torch -100 is no class; metrics cannot count it, and the mean of no losses is NaN."""
+    pl.seed_everything(0, verbose=False)
+    y, lacking = labels(form), np.r_[:16, 40:50]
+    masked = np.where(np.isin(np.arange(N), lacking), -100, y)
+    module, run, model = module_of(data_of(masked)), trainer(tmp_path, 1), SAGE(hidden=8)
+    run.fit(model, module)
+    [result] = run.test(model, module, verbose=False)
+    others = data_of(y)
+    others.test = np.setdiff1d(TEST, lacking)
+    [wanted] = run.test(model, module_of(others), verbose=False)
+    assert {name: value for name, value in result.items() if "baseline" not in name} == {
+        name: pytest.approx(value) for name, value in wanted.items() if "baseline" not in name
+    }
+    no_label = torch.full((3,), -100)
+    assert float(model.target.loss(torch.randn(3, model.target.num_outputs), no_label)) == 0
+
+
+def test_one_label_by_itself_is_a_question_of_yes_or_no(tmp_path: Path) -> None:
+    y = labels("labels")[:, :1]
+    module, run, model = module_of(data_of(y)), trainer(tmp_path, 1), SAGE(hidden=8)
+    run.fit(model, module)
+    [result] = run.test(model, module, verbose=False)
+    predicted = torch.cat(run.predict(model, module)).double().numpy()
+    assert predicted.shape == (len(TEST), 1)
+    assert result["test_auroc"] == pytest.approx(auroc(predicted[:, 0], y[33:, 0]), abs=1e-5)
+    assert result["test_f1"] == pytest.approx(f1(predicted[:, 0] > 0.5, y[33:, 0]), abs=1e-5)
+
+
 def test_numbers_far_from_zero_are_learned_in_their_units(tmp_path: Path) -> None:
     """Unscaled, a thousand steps of Adam would not bring outputs from 0 to a million."""
     pl.seed_everything(0, verbose=False)
@@ -207,6 +237,7 @@ def test_labels_that_cannot_be_learned_are_refused() -> None:
     for y, words in (
         (np.arange(2 * N).reshape(N, 2), r"labels are torch.int64 \[60, 2\]\. .* Give y.bool\(\)"),
         (missing, "2 of the 33 labels of the train split are NaN or infinite"),
+        (np.where(np.arange(N) < 59, labels("classes"), -1), "1 of the 27 labels of the val split are no class, as -1"),
         (np.zeros(N, np.int64), "labels are of 1 class, so there is nothing to tell apart"),
     ):
         with pytest.raises(GraphDataError, match=words):

@@ -158,7 +158,9 @@ def test_predictions_are_the_best_items_by_the_users_own_ids(index: str, tmp_pat
     for size in (1, 8):
         path = tmp_path / f"{size}.npz"
         trainer = pl.Trainer(callbacks=[PredictionWriter(path)], **QUIET)
-        trainer.predict(model, module_of(data, size, predict=asked), return_predictions=False)
+        rankings: Any = trainer.predict(model, module_of(data, size, predict=asked))
+        assert [len(ranking.items) for ranking in rankings] == [min(size, 3)] * (3 // min(size, 3))
+        assert rankings[0].candidates == range(USERS, USERS + ITEMS)
         tables.append(dict(np.load(path)))
     for name in tables[0]:
         np.testing.assert_allclose(tables[0][name], tables[1][name], rtol=1e-5) if name == "score" else None
@@ -286,6 +288,7 @@ WRONG_SETTINGS: list[tuple[dict[str, Any], str]] = [
     ({"top_k": 0}, "top_k is 0"),
     ({"num_hard": True}, "num_hard is True"),
     ({"head": "mlp", "temperature": 0.1}, "temperature=0.1"),
+    ({"temperature": "warm"}, "temperature='warm'"),
     ({"head": "mlp", "index": "faiss"}, "index='faiss'"),
     ({"encoder": torch.nn.Linear(2, 2)}, "is a Linear"),
 ]
