@@ -34,6 +34,10 @@ class Ranking(NamedTuple):
     scores: torch.Tensor
     candidates: range
 
+    def to(self, device: torch.device | str) -> Ranking:
+        """Returns it with its tensors on a device, as Lightning asks of what ``predict_step`` returns."""
+        return self._replace(items=self.items.to(device), scores=self.scores.to(device))
+
 
 def top_items(
     score: ScoreBlock, num_sources: int, num_items: int, k: int, excluded: Pairs | None = None
