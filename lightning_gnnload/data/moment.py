@@ -46,7 +46,10 @@ def moment_of(value: Any, clock: Clock | None, form: TimeForm | None = None) -> 
         return int(as_times(np.array([value]).astype(f"datetime64[{form.unit}]"), name="as of", error=SeedError)[0])
     if isinstance(value, np.datetime64):
         return int(as_times(np.array([value]), name="as of", error=SeedError)[0])
-    moment = _date(value)
+    try:
+        moment = date_of(value)
+    except ValueError as error:
+        raise SeedError(f"as of {value!r:.100}: {error}; {_NEEDED}.") from error
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=timezone.utc if form is None or form.zone is None else ZoneInfo(form.zone))
     # Without a zone, as NumPy has none.
@@ -63,8 +66,8 @@ def moment_text(moment: int | float, clock: Clock | None) -> str:
     return text.removesuffix(" 00:00:00") + ("" if text.endswith(" 00:00:00") else " UTC")
 
 
-def _date(value: Any) -> datetime:
-    """Raises SeedError: it is no date."""
+def date_of(value: Any) -> datetime:
+    """Returns a date, or one as text, whose month is its first day; raises ValueError: it is none."""
     if isinstance(value, datetime):
         return value
     if isinstance(value, date):
@@ -72,7 +75,4 @@ def _date(value: Any) -> datetime:
     text = str(value).strip()
     if re.fullmatch(r"\d{4}-\d\d", text):
         text += "-01"
-    try:
-        return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))
-    except ValueError as error:
-        raise SeedError(f"as of {value!r:.100}: {error}; {_NEEDED}.") from error
+    return datetime.fromisoformat(re.sub(r"[zZ]$", "+00:00", text))

@@ -146,13 +146,14 @@ class Columns:
     def __init__(self, data: GraphData, memory_bytes: int) -> None:
         self.data, self.memory_bytes = data, memory_bytes
 
-    def present(self, batch: MiniBatch) -> list[str]:
-        """Returns the names of the tables, as ``GraphData.stores`` has them, that have rows for a mini-batch."""
+    def present(self, batch: MiniBatch) -> dict[str, int]:
+        """Returns how many rows the tables, by their names in ``GraphData.stores``, have for a mini-batch; not those
+        that have none."""
         filled = self.fill(batch, {})
         [block] = filled.blocks
         edges = {"edge_x": block.x} | {EDGE_PREFIX + name: rows for name, rows in block.tables.items()}
         tables = {"x": filled.x} | filled.tables | edges
-        return [name for name, rows in tables.items() if rows is not None and len(rows)]
+        return {name: len(rows) for name, rows in tables.items() if rows is not None and len(rows)}
 
     def fill(self, batch: MiniBatch, unread: Mapping[str, str]) -> MiniBatch:
         """Returns the batch, of one hop or of nested ones, with the rows of its nodes and edges.

@@ -30,8 +30,9 @@ def time_of(data: GraphData, sampler: Any, time: Any) -> Any:
     if clock is None or (sampler is not None and getattr(sampler, "before", None) is None):
         return None
     if time is not None:
-        is_number = isinstance(time, int | float | np.number)  # nanoseconds, of dates
-        return time if is_number else moment_of(time, clock, data.time_form)
+        # Numbers are those of the user's times, or, where these are dates, nanoseconds.
+        is_plain = isinstance(time, int | float | np.number) and not (data.time_form and data.time_form.is_number)
+        return time if is_plain else moment_of(time, clock, data.time_form)
     if data.as_of is not None:
         return data.as_of
     # What happens after the latest seed is not known yet when predictions are made.

@@ -40,6 +40,10 @@ class Ranking(NamedTuple):
         """The ids in the graph among which the items are."""
         return range(*self.bounds)
 
+    def to(self, device: torch.device | str) -> Ranking:
+        """Returns it with its tensors on a device, as Lightning asks of what ``predict_step`` returns."""
+        return self._replace(items=self.items.to(device), scores=self.scores.to(device))
+
 
 def top_items(
     score: ScoreBlock, num_sources: int, num_items: int, k: int, excluded: Pairs | None = None

@@ -228,15 +228,19 @@ def find_reads(stages: Stages, key: Key, node_type: str, hop: Hop) -> StageReads
     return reads
 
 
-def _find_tables(key: Key, names: list[str], reads: StageReads, is_enough: Callable[[StageReads], bool]) -> StageReads:
-    """Finds the tables and the calls' rows that a stage reads."""
+def _find_tables(
+    key: Key, num_rows: dict[str, int], reads: StageReads, is_enough: Callable[[StageReads], bool]
+) -> StageReads:
+    """Finds which of the tables, which have so many rows here, and of the calls' rows a stage reads."""
+    # One row and none are broadcast to none, so that a model would not miss it here, but the two rows of others.
+    blanks = {name: (ABSENT, BLANK) if count > 1 else (BLANK,) for name, count in num_rows.items()}
     # Most stages read the call before them alone: one try says so.
-    least = StageReads(dict.fromkeys(names, ABSENT), frozenset({key.call - 1}))
+    least = StageReads({name: choices[0] for name, choices in blanks.items()}, frozenset({key.call - 1}))
     if key.call and is_enough(least):
         reads = least
     else:
-        for name in names:
-            tries = (replace(reads, unread={**reads.unread, name: blank}) for blank in (ABSENT, BLANK))
+        for name, choices in blanks.items():
+            tries = (replace(reads, unread={**reads.unread, name: blank}) for blank in choices)
             reads = next((fewer for fewer in tries if is_enough(fewer)), reads)
     for number in sorted(reads.stored):
         fewer = replace(reads, stored=reads.stored - {number})

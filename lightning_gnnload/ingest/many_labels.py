@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_gnnload.data.arrays import MOST_SINGLE
 from lightning_gnnload.errors import TableError
 from lightning_gnnload.ingest.labels import Labels
 from lightning_gnnload.ingest.source import Reading, Source, is_list, is_whole, strict
@@ -146,8 +147,12 @@ def _of_lists(source: Source, column: str, label_type: str, label_names: Sequenc
         )
     are_truths = _are_truths(source, [f"unnest({sql})"], [column], label_type, entry)
     tried = f"case when len(list_filter({sql}::double[], {_outside('e')})) = 0 then {sql}::double[] end"
-    tried = tried if are_truths else f"{sql}::double[]"
-    reading = Reading(column, strict(sql, tried) if are_truths else tried, tried if are_truths else "", _TRUTHS)
+    needed = _TRUTHS
+    if not are_truths:
+        wrong = f"lambda e: abs(e) > {MOST_SINGLE!r} and not isnan(e)"  # nan is greater than all, to DuckDB
+        tried = f"case when len(list_filter({sql}::double[], {wrong})) = 0 then {sql}::double[] end"
+        needed = f"numbers up to {MOST_SINGLE:.5g}, as float32 has them, or none"
+    reading = Reading(column, strict(sql, tried), tried, needed)
     names = tuple(f"{column}[{number}]" for number in range(int(low)))
     return ManyLabels(source.where, (reading,), names, are_truths, "lists")
 

@@ -11,7 +11,7 @@ from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _NAME = r"^(?!\d|-)(?:(?!__)[\w-])+$"
-_TOGETHER = {TaskSpec: {"y": ["split"]}}
+_TOGETHER: dict[type, dict[str, list[str]]] = {TaskSpec: {"y": ["split"]}}
 """Keys that need others beside them."""
 _ABOUT = {
     "version": "Of this format: 1.",

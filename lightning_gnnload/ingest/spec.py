@@ -300,7 +300,7 @@ class GraphSpec:
             faults.take(_check_timed, nodes, f"nodes.{name}")
         faults.take(spec._check_relations)
         faults.take(spec._check_vocabularies)
-        spec = replace(spec, tasks={name: spec._with_ends(task) for name, task in spec.tasks.items()})
+        spec = replace(spec, tasks={name: spec._with_zone(spec._with_ends(task)) for name, task in spec.tasks.items()})
         for name, task in spec.tasks.items():
             faults.take(spec._check_task, task, f"tasks.{name}", names, values["tasks"][name])
         checked: GraphSpec = faults.result(spec)
@@ -335,6 +335,14 @@ class GraphSpec:
                 f"{did_you_mean(end.node_type, node_types)} There are: {', '.join(map(str, node_types))}. An end is "
                 "written TYPE.COLUMN."
             )
+
+    def _with_zone(self, task: TaskSpec) -> TaskSpec:
+        """A date to predict for, of rows without times, is in the zone that all tables' times have."""
+        if task.as_of is None or task.time is not None or task.timezone is not None:
+            return task
+        tables: tuple[TimedSpec, ...] = (*self.nodes.values(), *self.edges.values())
+        zones = {table.timezone for table in tables if table.time is not None}
+        return replace(task, timezone=zones.pop()) if len(zones) == 1 else task
 
     def _with_ends(self, task: TaskSpec) -> TaskSpec:
         """Links that are a table of edges have its ends."""
@@ -426,6 +434,7 @@ class GraphSpec:
 
 
 def _check_timed(timed: TimedSpec, where: str) -> None:
+    is_dated = isinstance(timed, TaskSpec) and timed.as_of is not None  # in that zone
     for key in ("time_unit", "timezone"):
-        if timed.time is None and getattr(timed, key) is not None:
+        if timed.time is None and getattr(timed, key) is not None and not (is_dated and key == "timezone"):
             raise GraphSpecError(f"{where}.{key}: it says how times are read, but there is no time: COLUMN.")

@@ -97,7 +97,10 @@ def one_line(error: BaseException) -> str:
 
 def is_query(table: Any) -> bool:
     """Returns whether a table is what an SQL query gives."""
-    return isinstance(table, str) and re.match(rf"{_BLANK}(select|with|from)\b", table, re.IGNORECASE) is not None
+    return (
+        isinstance(table, str)
+        and re.match(rf"{_BLANK}(select|with|from)\b(?!(\.\w+)+$)", table, re.IGNORECASE) is not None
+    )
 
 
 def matching_files(path: str, home: Path) -> list[str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from datetime import timezone
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.graphdata import PHASES, PREDICT, SPLITS
+from lightning_gnnload.data.moment import date_of
 from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.data.types import EdgeType
@@ -92,6 +94,8 @@ def read_task(
     labels = _labels_of(source, spec, class_names, label_names)
     if spec.time is not None:
         seed_types = replace(seed_types, time_form=source.time_form(spec.time, spec.time_unit, spec.timezone))
+    elif spec.as_of is not None:
+        seed_types = replace(seed_types, time_form=TimeForm("us", None if spec.timezone == "UTC" else spec.timezone))
     columns = _read(source, _conversions(source, spec, endpoints, keys, labels), show_progress)
     nodes = np.stack([columns[side] for side in range(len(endpoints))], axis=1)
     if in_graph is None:
@@ -160,9 +164,9 @@ class _TaskRows(NamedTuple):
     labels: tuple[AnyLabels, np.ndarray] | None  # and what their values() made of them
 
     def table(self, chosen: np.ndarray, types: SeedTypes) -> SeedTable:
-        columns: dict[str, Any] = {"columns": {"table_row": chosen}}
+        columns: dict[str, Any] = {"columns": {"table_row": chosen}, "time_form": types.time_form}
         if self.time is not None:
-            columns |= {"time": self.time[chosen], "time_form": types.time_form}
+            columns["time"] = self.time[chosen]
         if self.labels is not None:
             columns["y"] = self.labels[0].as_labels(self.labels[1][chosen])
         nodes = self.nodes[chosen]
@@ -330,15 +334,16 @@ def _dealt(
 
 
 def _nanoseconds(source: Source, moment: str, zone: str | None, key: str) -> int:
-    """Returns a date of graph.yaml, which is one of the times' zone."""
-    # DuckDB reads no month without a day.
-    whole = f"{moment}-01" if len(moment) == len("2026-03") else moment
-    at = f"epoch_ns({literal(whole)}::timestamp at time zone {literal(zone or 'UTC')})"
+    """Returns a date of graph.yaml, which is one of the times' zone, unless it names an offset from UTC itself."""
     import duckdb
 
     try:
-        return int(source.con.sql(f"select {at}").fetchall()[0][0])
-    except duckdb.Error as error:
+        at = date_of(moment)
+        if at.tzinfo is not None:
+            at, zone = at.astimezone(timezone.utc).replace(tzinfo=None), None
+        sql = f"epoch_ns({literal(at.isoformat(' '))}::timestamp at time zone {literal(zone or 'UTC')})"
+        return int(source.con.sql(f"select {sql}").fetchall()[0][0])
+    except (ValueError, OverflowError, duckdb.Error) as error:
         raise GraphSpecError(f"{source.where}.{key}: {moment!r} is no date; give one as 2026-03-01.") from error
 
 

@@ -69,7 +69,7 @@ class Target(ABC):
         if not is_sound or not all(isinstance(weight, int | float) and 0 < weight < float("inf") for weight in weights):
             raise LoaderConfigError(
                 f"class_weights={weights!r}: 'balanced', None, or a positive number for each of {self.num_outputs} "
-                f"{self.predicts} is needed."
+                f"{self.predicts.removeprefix('two ')} is needed."
             )
 
 

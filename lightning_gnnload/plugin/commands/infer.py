@@ -29,7 +29,12 @@ class InferCLI(GraphCLI):
             ("nodes", str, "all", "Whose rows to write: all, train, val, test, predict, or the name of a node type."),
             ("layers", str | None, None, "Names of the convolutions in the model, as a,b; null: found."),
             ("method", str | None, None, "The method to run; null: predict_step, if the model has one, or forward."),
-            ("time", int | float | str | None, None, "As --as-of; numbers are nanoseconds where times are dates."),
+            (
+                "time",
+                int | float | str | None,
+                None,
+                "As --as-of; numbers are nanoseconds where the user's times are dates.",
+            ),
             ("dtype", Literal["float32", "float16"], "float32", "Of rows between layers on disk."),
             ("memory", int | None, None, "Bytes that blocks may take; null: half of what is free."),
             ("max_edges", int | None, None, "Edges of a block; null: at most 4 million."),

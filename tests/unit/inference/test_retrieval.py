@@ -5,11 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from lightning_fabric.utilities.apply_func import move_data_to_device
 
 from lightning_gnnload import Graph, SeedTable
 from lightning_gnnload.inference import retrieval
 from lightning_gnnload.inference.known_links import KnownLinks
-from lightning_gnnload.inference.retrieval import FaissIndex, ranks_among, top_items
+from lightning_gnnload.inference.retrieval import FaissIndex, Ranking, ranks_among, top_items
 from lightning_gnnload.plugin.monitor.ranking import link_ranks
 from tests.runif import RunIf
 
@@ -98,3 +99,8 @@ def test_an_index_of_few_items_gives_the_best_and_of_many_most_of_them() -> None
         assert numbers.equal(again)
         hits = (numbers[:, :, None] == wanted[:, None]).any(1).float().mean()
         assert hits >= share
+
+
+def test_lightning_can_move_a_ranking_that_it_keeps() -> None:
+    ranking = Ranking(torch.tensor([[3]]), torch.tensor([[0.5]]), range(2, 4))
+    assert move_data_to_device({"ranked": ranking}, torch.device("cpu"))["ranked"] == ranking

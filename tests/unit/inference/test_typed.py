@@ -11,8 +11,11 @@ import torch
 from torch import Tensor, nn
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable, infer
+from lightning_gnnload.data.clock import TimeForm
 from lightning_gnnload.data.task import Task
 from lightning_gnnload.errors import InferenceError
+from lightning_gnnload.inference.neighborhoods import ABSENT, BLANK
+from lightning_gnnload.inference.stages import Key, StageReads, _find_tables
 from tests.runif import RunIf
 from tests.unit.typed import KINDS, NODES, typed_edges, typed_graph
 
@@ -167,6 +170,11 @@ def test_only_edges_up_to_the_time_count(caplog: pytest.LogCaptureFixture) -> No
     seeds = SeedTable([1, 2], time=[10, 60])
     seen = GraphData(data.graph, x=torch.ones(50, 1), train=seeds)
     torch.testing.assert_close(infer(Counting(), seen, **QUIET), walks(60))
+    # Where the user's times count seconds, so does a number here.
+    dated = Graph.from_coo(src, dst, 50, edge_time=times.astype("datetime64[s]"), keep_order=True)
+    form = TimeForm("s", is_number=True)
+    counted = GraphData(dated, x=torch.ones(50, 1), train=SeedTable([1], time=[10 * 10**9], time_form=form))
+    torch.testing.assert_close(infer(Counting(), counted, time=30, **QUIET), walks(30))
     asked = GraphData(data.graph, x=torch.ones(50, 1), tasks={"t": Task({"train": seeds}, as_of=20)}).with_task("t")
     with caplog.at_level(logging.INFO, logger="lightning_gnnload"):
         torch.testing.assert_close(infer(Counting(), asked, **QUIET), walks(20))
@@ -177,3 +185,15 @@ def test_only_edges_up_to_the_time_count(caplog: pytest.LogCaptureFixture) -> No
     by_path = GraphDataModule(seen, NeighborSampler([3, 3], order="path"))
     with pytest.raises(InferenceError, match="the path that leads to it"):
         infer(Counting(), by_path, **QUIET)
+
+
+def test_a_table_of_one_row_is_not_left_out_of_the_trial() -> None:
+    """A sum of one row and none is none, so that a model does not miss the row there, but among several."""
+
+    def is_enough(reads: StageReads) -> bool:
+        count = 0 if reads.unread.get("codes") == ABSENT else 1
+        return (torch.ones(1, 2) + torch.ones(count, 2)).shape[1] == 2
+
+    for call in (0, 1):
+        reads = _find_tables(Key(call), {"codes": 1, "x": 2}, StageReads(), is_enough)
+        assert reads.unread == {"codes": BLANK, "x": ABSENT}

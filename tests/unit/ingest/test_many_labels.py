@@ -67,6 +67,8 @@ def test_mini_batches_carry_the_labels_of_their_rows() -> None:
         ({"p": [0, 1, 2] * 2, "q": [0, 1, 0] * 2}, ["p", "q"], "class", "2 of 6 values of column 'p'.*'2' in row 2"),
         ({"v": [[1.0], [1.0, 2.0]] * 3}, "v", "auto", "lists of y 'v' have 1 to 2 entries"),
         ({"v": [[], []] * 3}, "v", "number", "y 'v' is"),
+        ({"v": [[0.5, 1.0], [0.5, np.inf]] * 3}, "v", "auto", r"3 of 6 values of column 'v'.*row 1.*up to 3.4028e\+38"),
+        ({"v": [[0.5, -1e300], [0.5, 1.0]] * 3}, "v", "number", "3 of 6 values of column 'v'.*in row 0"),
         ({"v": [["x", None], ["y"]] * 3}, "v", "auto", "y 'v' has None, which is no label; these are x, y"),
         ({"p": [0.5] * 6}, ["p", "p"], "auto", "a column of labels is needed, or a list of several, each once"),
     ],

@@ -15,7 +15,7 @@ from lightning_gnnload.errors import GraphSpecError, TableError
 from lightning_gnnload.ingest.open_tables import OpenTables
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import BuildSpec, GraphSpec
-from lightning_gnnload.ingest.sql import checked_query, open_database
+from lightning_gnnload.ingest.sql import checked_query, is_query, open_database
 
 SECRET = "outside/secret.csv"
 HOSTILE = [
@@ -256,3 +256,10 @@ def test_sorting_that_memory_does_not_hold_goes_to_the_scratch_folder(places: di
     ) as con:
         query = "select range as id, md5(range::varchar) as text from range(400000) order by text"
         assert Source(con, query, "nodes.n").ask("count(*)") == [(400000,)]
+
+
+@pytest.mark.parametrize("name", ["select.parquet", "with.csv.gz", "From.csv", "selection.parquet"])
+def test_files_whose_names_begin_as_queries_do(name: str) -> None:
+    assert not is_query(name)
+    assert is_query(f"select * from '{name}'")
+    assert is_query(f"from\n'{name}'")

@@ -53,6 +53,8 @@ def test_by_time_with_bounds_in_the_times_zone() -> None:
         list(range(24, 30)),
         list(range(30, 40)),
     ]
+    zoned = data_of({**task, "split": {"val": "2026-01-02T00:00:00+02:00", "test": "2026-01-02T06:00:00Z"}})
+    assert [len(rows_of(zoned, split)) for split in ("train", "val", "test")] == [23, 8, 9]
     berlin = np.datetime64("2025-12-31T23:00", "ns").astype(np.int64)  # of midnight
     assert data.table("train").time.tolist()[:2] == [berlin, berlin + 3600 * 10**9]
     with pytest.raises(GraphSpecError, match=r"val \(2026-02\) must lie before test \(2026-01\)"):
@@ -324,5 +326,12 @@ def test_as_of_is_a_date_of_the_times_zone_and_stays_in_the_folder(tmp_path: Pat
     assert load_graph_data(tmp_path / "graph").as_of == berlin
     with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: no table of nodes or edges has a time: COLUMN"):
         data_of(task)
+    # Without times of its own, it has the zone of the tables, or says one; an offset counts before both.
+    timed["knows"]["timezone"] = "Europe/Berlin"
+    node_task = {"seed": "user.id", "as_of": "2026-07-01"}
+    for said, hour in (({}, 22), ({"timezone": "UTC"}, 24), ({"as_of": "2026-07-01 00:00+03:00"}, 21)):
+        data = data_of({**node_task, **said}, edges=timed)
+        assert data.as_of == np.datetime64("2026-06-30", "ns").astype(np.int64) + hour * 3600 * 10**9
+        assert data.time_form == TimeForm("us", None if "timezone" in said else "Europe/Berlin")
     with pytest.raises(GraphSpecError, match=r"tasks.t.as_of: '2026-17' is no date"):
         data_of({**task, "as_of": "2026-17"}, edges=timed)
