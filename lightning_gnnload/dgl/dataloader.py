@@ -160,7 +160,9 @@ class DataLoader(dgl.dataloading.DataLoader):
             num_workers,
             prefetch_factor,
         )
-        self._size, self._is_seed_drawn = batch_size, seed is None and not use_ddp
+        # Not drop_last and batch_size, which torch's constructor sets: DGL gives it neither.
+        self._size, self._drops_last = batch_size, bool(drop_last)
+        self._is_seed_drawn = seed is None and not use_ddp
         self.seed = self._seed_of(seed, ddp_seed if use_ddp else None, kwargs.get("generator"))
         self.position = Position()
         # Where Lightning looks for one to announce each epoch to.
@@ -197,14 +199,14 @@ class DataLoader(dgl.dataloading.DataLoader):
     def __len__(self) -> int:
         if self._rows is None:
             return super().__len__()
-        return (self._num_own + (0 if self.drop_last else self._size - 1)) // self._size
+        return (self._num_own + (0 if self._drops_last else self._size - 1)) // self._size
 
     @property
     def _num_own(self) -> int:
         """How many rows an epoch has in this rank; as many in each."""
         assert self._rows is not None
         num_ranks, num_rows = self._shares[0], len(self._rows.rows)
-        return num_rows // num_ranks if self.drop_last else -(-num_rows // num_ranks)
+        return num_rows // num_ranks if self._drops_last else -(-num_rows // num_ranks)
 
     def _order(self, epoch: int) -> np.ndarray:
         """Returns the rows of this rank in an epoch, in their order. The first rows come again where the last rank has
@@ -332,7 +334,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             seeds=rows.checksum,
             graph=rows.graph.fingerprint,
             sampler=rows.drawing.inner(self.graph).description,
-            settings=json.dumps({"drop_last": self.drop_last, **rows.settings_by_name}),
+            settings=json.dumps({"drop_last": self._drops_last, **rows.settings_by_name}),
         )
 
 
