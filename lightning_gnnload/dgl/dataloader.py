@@ -19,7 +19,7 @@ from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.dgl.edges import EdgePredictionSampler
 from lightning_gnnload.dgl.rows import EdgeSeedRows, NodeSeedRows
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.position import Position
@@ -119,6 +119,8 @@ class DataLoader(dgl.dataloading.DataLoader):
         if has_names(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
             rows_class = EdgeSeedRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeSeedRows
             self._rows = rows_class(graph, indices, graph_sampler)
+        elif has_names(graph) and not hasattr(indices, "device"):
+            raise SeedError(f"indices must be ids, or a dict of these by type, not {indices!r:.100}.")
         if self._rows is None:
             if gpu_cache is not None:
                 kwargs["gpu_cache"] = gpu_cache
@@ -137,7 +139,10 @@ class DataLoader(dgl.dataloading.DataLoader):
         check_whole_number("num_workers", num_workers, LoaderConfigError, least=0)
         prefetch_factor = kwargs.pop("prefetch_factor", None)
         self._worker_init_fn = kwargs.pop("worker_init_fn", None)
-        target = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
+        try:
+            target = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
+        except (RuntimeError, TypeError) as error:
+            raise LoaderConfigError(f"device={device!r} is none of this machine's: {error}") from error
         if target.type != "cpu":
             DGLFormat().check_device(target)
         super().__init__(
