@@ -15,6 +15,7 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.features import gather
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
+from lightning_gnnload.errors import SamplerConfigError
 
 Excluded = Mapping[Any, torch.Tensor]
 """Edges that are left out of what was drawn, int64 ids by canonical edge type."""
@@ -114,6 +115,12 @@ def fetch_columns(
     for type_name, columns in by_type.items():
         frame, table = views(type_name).data, tables(type_name).data
         for name in columns:
+            if name not in table:
+                raise SamplerConfigError(
+                    f"{name!r} is to be gathered ahead, but {type_name!r} has no such column. Those are "
+                    f"{', '.join(map(repr, table)) or 'none'}; prefetch_* take lists of names, or dicts of these by "
+                    "type."
+                )
             frame[name] = _rows(table[name], frame[ids].long())
 
 

@@ -19,7 +19,7 @@ from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.dgl.edges import EdgePredictionSampler
 from lightning_gnnload.dgl.rows import EdgeSeedRows, NodeSeedRows
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, SeedError
 from lightning_gnnload.ops.checks import as_integer
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.position import Position
@@ -119,6 +119,8 @@ class DataLoader(dgl.dataloading.DataLoader):
         if has_names(graph) and isinstance(indices, Mapping | torch.Tensor | np.ndarray | list | tuple | range):
             rows_class = EdgeSeedRows if isinstance(graph_sampler, EdgePredictionSampler) else NodeSeedRows
             self._rows = rows_class(graph, indices, graph_sampler)
+        elif has_names(graph) and not hasattr(indices, "device"):
+            raise SeedError(f"indices must be ids, or a dict of these by type, not {indices!r:.100}.")
         if self._rows is None:
             if gpu_cache is not None:
                 kwargs["gpu_cache"] = gpu_cache
@@ -137,7 +139,10 @@ class DataLoader(dgl.dataloading.DataLoader):
         check_whole_number("num_workers", num_workers, LoaderConfigError, least=0)
         prefetch_factor = kwargs.pop("prefetch_factor", None)
         self._worker_init_fn = kwargs.pop("worker_init_fn", None)
-        target = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
+        try:
+            target = torch.device(device if device is not None else "cuda" if use_uva else "cpu")
+        except (RuntimeError, TypeError) as error:
+            raise LoaderConfigError(f"device={device!r} is none of this machine's: {error}") from error
         if target.type != "cpu":
             DGLFormat().check_device(target)
         super().__init__(
@@ -160,7 +165,9 @@ class DataLoader(dgl.dataloading.DataLoader):
             num_workers,
             prefetch_factor,
         )
-        self._size, self._is_seed_drawn = batch_size, seed is None and not use_ddp
+        # Not drop_last and batch_size, which torch's constructor sets: DGL gives it neither.
+        self._size, self._drops_last = batch_size, bool(drop_last)
+        self._is_seed_drawn = seed is None and not use_ddp
         self.seed = self._seed_of(seed, ddp_seed if use_ddp else None, kwargs.get("generator"))
         self.position = Position()
         # Where Lightning looks for one to announce each epoch to.
@@ -197,14 +204,14 @@ class DataLoader(dgl.dataloading.DataLoader):
     def __len__(self) -> int:
         if self._rows is None:
             return super().__len__()
-        return (self._num_own + (0 if self.drop_last else self._size - 1)) // self._size
+        return (self._num_own + (0 if self._drops_last else self._size - 1)) // self._size
 
     @property
     def _num_own(self) -> int:
         """How many rows an epoch has in this rank; as many in each."""
         assert self._rows is not None
         num_ranks, num_rows = self._shares[0], len(self._rows.rows)
-        return num_rows // num_ranks if self.drop_last else -(-num_rows // num_ranks)
+        return num_rows // num_ranks if self._drops_last else -(-num_rows // num_ranks)
 
     def _order(self, epoch: int) -> np.ndarray:
         """Returns the rows of this rank in an epoch, in their order. The first rows come again where the last rank has
@@ -332,7 +339,7 @@ class DataLoader(dgl.dataloading.DataLoader):
             seeds=rows.checksum,
             graph=rows.graph.fingerprint,
             sampler=rows.drawing.inner(self.graph).description,
-            settings=json.dumps({"drop_last": self.drop_last, **rows.settings_by_name}),
+            settings=json.dumps({"drop_last": self._drops_last, **rows.settings_by_name}),
         )
 
 

@@ -39,6 +39,8 @@ class NodeSeedRows(SeedKind):
             raise SeedError(
                 f"indices must name types, {{type: ids}}, as the graph has several: {', '.join(map(str, self._types))}."
             )
+        if self.is_by_type and not indices:
+            raise SeedError(f"indices name no type. Give {{type: ids}}, of {', '.join(map(str, self._types))}.")
         by_type = indices if self.is_by_type else {self._types[0]: indices}
         self.by_type = {self._type_of(name): self._checked(name, ids) for name, ids in by_type.items()}
         self._ids = torch.cat(list(self.by_type.values()) or [torch.empty(0, dtype=torch.int64)]).numpy()
@@ -70,7 +72,7 @@ class NodeSeedRows(SeedKind):
 
     @property
     def settings_by_name(self) -> dict[str, Any]:
-        return {}
+        return {"subgraph": not self.drawing.yields_blocks}
 
     @property
     def checksum(self) -> str:
@@ -156,8 +158,12 @@ class EdgeSeedRows(NodeSeedRows):
         negative_settings = (
             None if negatives is None else [type(negatives).__name__, *map(repr, vars(negatives).values())]
         )
+        reverse = {"reverse_id": sampler.reverse_eids, "reverse_types": sampler.reverse_etypes}
+        exclude = sampler.exclude if isinstance(sampler.exclude, str) else None
         return {
-            "exclude": sampler.exclude if isinstance(sampler.exclude, str) else None,
+            **super().settings_by_name,
+            "exclude": exclude,
+            "excluded": _described(sampler.exclude if exclude is None else reverse.get(exclude)),
             "negatives": negative_settings,
         }
 
@@ -235,6 +241,16 @@ class EdgeSeedRows(NodeSeedRows):
 
 def _fetch_edges(names: Any, part: Any, g: Any) -> None:
     fetch_columns(names, part.edges.__getitem__, g.edges.__getitem__, g.canonical_etypes, dgl.EID)
+
+
+def _described(setting: Any) -> Any:
+    """Returns what checkpoints compare of edges that are left out: checksums of ids, and names of types and
+    functions."""
+    if isinstance(setting, Mapping):
+        return sorted([str(name), _described(value)] for name, value in setting.items())
+    if isinstance(setting, torch.Tensor):
+        return f"{checksum_of([setting.cpu().long()]):08x}"
+    return getattr(setting, "__qualname__", None) if callable(setting) else setting and str(setting)
 
 
 def _long(ids: torch.Tensor) -> np.ndarray:

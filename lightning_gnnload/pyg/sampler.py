@@ -134,6 +134,8 @@ class GnnloadSampler(BaseSampler):
         self.before, self.time_window = before, time_window
         if not self.is_temporal and (before != "<=" or time_window is not None):
             raise SamplerConfigError("before= and time_window= need times: name their attribute, time_attr=.")
+        if replace and temporal_strategy == "last" and self.is_temporal:
+            raise SamplerConfigError("temporal_strategy='last' takes the newest edges, each once; leave replace= out.")
         self.replace = replace
         self.disjoint = disjoint
         self.temporal_strategy = temporal_strategy

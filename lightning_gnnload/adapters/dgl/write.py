@@ -269,10 +269,10 @@ class DGLFormat(BatchFormat):
     def check_device(self, device: torch.device) -> None:
         dgl = import_dgl("batch_format='dgl'")
         # Only making a block tells whether this build of DGL knows the device.
-        none = torch.zeros(0, dtype=torch.int64, device=device)
         try:
+            none = torch.zeros(0, dtype=torch.int64, device=device)
             dgl.create_block(("csc", (none.new_zeros(2), none, none)), num_src_nodes=1, num_dst_nodes=1, device=device)
-        except Exception as error:  # whatever a build without CUDA raises
+        except Exception as error:  # whatever a build of either without CUDA raises
             reason = "".join(str(error).strip().splitlines()[-1:]) or type(error).__name__
             raise CudaUnavailableError(
                 f"DGL {dgl.__version__} makes no blocks on {device} ({reason}). Install a DGL that is built for CUDA, "

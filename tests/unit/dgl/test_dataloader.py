@@ -12,6 +12,7 @@ import torch
 
 from lightning_gnnload.errors import (
     CheckpointError,
+    CudaUnavailableError,
     LoaderConfigError,
     MissingExtraError,
     SamplerConfigError,
@@ -285,6 +286,52 @@ def test_an_epoch_goes_on_where_its_state_was_and_only_with_the_same_settings() 
         next(iter(other))
 
 
+@pytest.mark.parametrize("drop_last", [False, True])
+def test_a_last_mini_batch_with_fewer_rows_is_left_out_if_asked(drop_last: bool) -> None:
+    from lightning_gnnload.dgl import DataLoader, NeighborSampler
+
+    settings: Any = {"batch_size": 4, "drop_last": drop_last}
+    loader = DataLoader(graph(), torch.arange(10), NeighborSampler([2]), **settings)
+    sizes = [len(nodes) for _, nodes, _ in loader]
+    assert sizes == [4, 4, 2][: 2 if drop_last else 3]
+    assert len(loader) == len(sizes)
+
+
+def test_an_epoch_goes_on_only_where_the_same_edges_are_left_out() -> None:
+    from lightning_gnnload.dgl import DataLoader, NeighborSampler, ShaDowKHopSampler, as_edge_prediction_sampler
+
+    def loader(sampler: Any = None, **settings: Any) -> Any:
+        sampler = sampler or NeighborSampler([2])
+        return DataLoader(
+            graph(), torch.arange(30), as_edge_prediction_sampler(sampler, **settings), batch_size=10, seed=1
+        )
+
+    ids = torch.arange(graph().num_edges())
+    one_way, other_way = ({"exclude": "reverse_id", "reverse_eids": back} for back in (ids, ids.flip(0)))
+    for before, after in (
+        (one_way, other_way),
+        ({"exclude": ids[:9]}, {"exclude": ids[:50]}),
+        ({}, {"exclude": ids[:50]}),
+        ({}, {"sampler": ShaDowKHopSampler([2])}),
+    ):
+        first = loader(**before)
+        next(iter(first))
+        same, other = loader(**before), loader(**after)
+        for resumed in (same, other):
+            resumed.load_state_dict(first.state_dict())
+        assert len(list(same)) == 2
+        with pytest.raises(CheckpointError, match="then and"):
+            next(iter(other))
+
+
+def test_a_column_that_is_not_there_is_named() -> None:
+    from lightning_gnnload.dgl import DataLoader, NeighborSampler
+
+    loader = DataLoader(graph(), [1], NeighborSampler([2], prefetch_node_feats=["feats"]))
+    with pytest.raises(SamplerConfigError, match=r"'feats'.*Those are 'feat'"):
+        next(iter(loader))
+
+
 def test_samplers_and_negatives_of_the_users_leave_the_loader_to_dgl() -> None:
     import dgl
 
@@ -365,6 +412,10 @@ def test_affinity_binds_each_worker_and_the_caller_and_is_given_back() -> None:
         ({"indices": torch.zeros(200, dtype=torch.bool)}, SeedError, "nonzero"),
         ({"indices": {"paper": [1]}}, SamplerConfigError, "node type"),
         ({"indices": [0.5]}, SeedError, "ids"),
+        ({"indices": None}, SeedError, "not None"),
+        ({"indices": {}}, SeedError, "no type"),
+        ({"device": "meta"}, CudaUnavailableError, "meta"),
+        ({"device": "hal"}, LoaderConfigError, "'hal' is none"),
     ],
 )
 def test_mistakes_are_refused_before_the_first_mini_batch(settings: Any, error: Any, words: str) -> None:

@@ -204,6 +204,11 @@ def test_which_edges_count_by_time(settings: dict[str, Any], expected: list[int]
     [
         ({"time_window": 2}, SamplerConfigError, "need times"),
         ({"before": "<"}, SamplerConfigError, "need times"),
+        (
+            {"time_attr": "edge_time", "temporal_strategy": "last", "replace": True},
+            SamplerConfigError,
+            "temporal_strategy='last'",
+        ),
         ({"before": None, "time_attr": "edge_time"}, SamplerConfigError, "before=None is not known"),
         ({"time_window": -1, "time_attr": "edge_time"}, SamplerConfigError, "window=-1"),
         (
