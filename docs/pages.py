@@ -53,7 +53,9 @@ def reference_names(words: str) -> dict[str, str]:
             for name, module in public.items()
             if word == name or f"{module}.".startswith(f"lightning_gnnload.{word}.")
         }
-        names |= {name: module for name, module in (chosen or exports(PACKAGE / word)).items() if name not in names}
+        if not chosen or (PACKAGE / word / "__init__.pyi").exists():
+            chosen |= exports(PACKAGE / word)
+        names |= {name: module for name, module in chosen.items() if name not in names}
     return names
 
 
