@@ -129,7 +129,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     source = f"docs/{page.file.src_uri}" if page.file.generated_by is None else page.file.src_uri
     markdown = with_site_links(markdown, source)
     if source == "docs/index.md":
-        page.meta["hide"] = ["navigation"]  # it would be this page alone
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         markdown = with_site_links(readme, "README.md") + markdown[markdown.index("\n## ") :]
     if source.startswith(("docs/words", "docs/benchmarks", "docs/pyg_tests")):
