@@ -16,4 +16,4 @@ class ExampleSections(griffe.Extension):
     def on_object(self, *, obj: griffe.Object, **kwargs: Any) -> None:
         if obj.docstring is not None:
             text = re.sub(r"^( *)Example:$", r"\1Examples:", obj.docstring.value, flags=re.MULTILINE)
-            obj.docstring.value = re.sub(r":\w+:(`[^`]+`)", r"\1", text)
+            obj.docstring.value = re.sub(r":\w+:`[.~]?([^`]+)`", r"`\1`", text)

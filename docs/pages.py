@@ -53,7 +53,9 @@ def reference_names(words: str) -> dict[str, str]:
             for name, module in public.items()
             if word == name or f"{module}.".startswith(f"lightning_gnnload.{word}.")
         }
-        names |= {name: module for name, module in (chosen or exports(PACKAGE / word)).items() if name not in names}
+        if not chosen or (PACKAGE / word / "__init__.pyi").exists():
+            chosen |= exports(PACKAGE / word)
+        names |= {name: module for name, module in chosen.items() if name not in names}
     return names
 
 
@@ -127,7 +129,6 @@ def on_page_markdown(markdown: str, page: Page, **_: Any) -> str:
     source = f"docs/{page.file.src_uri}" if page.file.generated_by is None else page.file.src_uri
     markdown = with_site_links(markdown, source)
     if source == "docs/index.md":
-        page.meta["hide"] = ["navigation"]  # it would be this page alone
         readme = (ROOT / "README.md").read_text(encoding="utf-8")
         markdown = with_site_links(readme, "README.md") + markdown[markdown.index("\n## ") :]
     if source.startswith(("docs/words", "docs/benchmarks", "docs/pyg_tests")):

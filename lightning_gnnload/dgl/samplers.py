@@ -257,10 +257,8 @@ class LaborSampler(KernelSampler, dgl.dataloading.LaborSampler):
 class ShaDowKHopSampler(KernelSampler, dgl.dataloading.ShaDowKHopSampler):
     """DGL's ``ShaDowKHopSampler``: the nodes that are drawn hop by hop, and all edges between them.
 
-    Args:
-        fanouts: as :class:`NeighborSampler` has them, and ``replace`` and ``prob``.
-        prefetch_node_feats: columns of ``ndata`` that are gathered for the subgraph's nodes.
-        prefetch_edge_feats: likewise of ``edata``.
+    ``fanouts``, ``replace`` and ``prob`` are as :class:`NeighborSampler` has them. Columns of ``ndata`` and ``edata``
+    that ``prefetch_node_feats`` and ``prefetch_edge_feats`` name are gathered for the subgraph.
 
     Source: Zeng et al., "Decoupling the Depth and Scope of Graph Neural Networks" (NeurIPS'21), section 3.
 

@@ -42,8 +42,8 @@ def aggregate(
         ``[num_dst, F]``, in the dtype of ``x``.
 
     Raises:
-        AggregationError: rows that are not those of the block's sources, or no floats; an unknown ``how``; weights that
-            do not belong to it; on a CPU, an edge from a source that the block does not have.
+        AggregationError: rows that are not those of the block's sources, dicts by type, no floats; an unknown ``how``;
+            weights that do not belong to it; on a CPU, an edge from a source that the block does not have.
 
     Example:
         >>> indptr, indices = torch.tensor([[0, 2, 2], [1, 2, 0]], dtype=torch.int32)[:, :3]
@@ -57,6 +57,11 @@ def aggregate(
     Source: Hamilton et al., Inductive representation learning on large graphs (NeurIPS'17), section 3.3.
     """
     check_one_of("how", how, ("mean", "sum", "max"), AggregationError)
+    if isinstance(x, dict) or isinstance(block, dict):
+        raise AggregationError(
+            "the graph has types, so x and block are dicts: take aggregate(block[edge_type], x[edge_type[0]]) for each "
+            "edge type. Reverse edges of tables are a type, too. SAGE and other models by name take both as they are."
+        )
     if x.ndim != 2 or len(x) < block.num_src:
         raise AggregationError(f"x has shape {list(x.shape)}, but {block} needs [num_src, F]: a row for each source.")
     for name, values in (("x", x), ("weights", weights)):

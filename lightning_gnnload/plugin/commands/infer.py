@@ -70,7 +70,9 @@ def main(arguments: Sequence[str]) -> int:
                 **{name: config[name] for name in names},
             )
         by_type = rows if isinstance(rows, dict) else {"": rows}
-        sizes = ", ".join(f"{len(part)} {node_type or 'nodes'}" for node_type, part in by_type.items())
+        sizes = ", ".join(
+            f"{len(part)} nodes{node_type and f' of type {node_type}'}" for node_type, part in by_type.items()
+        )
         print(f"{config['out']}: {sizes}, in {time.monotonic() - began:.1f} s", file=sys.stderr)
     return 0
 

@@ -74,7 +74,8 @@ def main(arguments: Sequence[str]) -> int:
         return report_failure("gnnload init", error)
     written = "" if options.out == "-" else f"Written: {', '.join(map(str, files))}. "
     warning = "" if draft.has_edges else "No table has ids of another: add edges before you build. "
-    print(f"{written}{warning}Next: gnnload build {out} graph --check", file=sys.stderr)
+    fit = "" if run is None else f", then gnnload fit --config {run}"
+    print(f"{written}{warning}Next: gnnload build {out} graph --check{fit}", file=sys.stderr)
     return 0
 
 

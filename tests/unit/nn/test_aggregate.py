@@ -141,6 +141,7 @@ def test_the_gradient_of_a_row_that_many_have_is_whole(how: Any, dtype: torch.dt
 @pytest.mark.parametrize(
     ("x", "how", "weights", "message"),
     [
+        ({"paper": torch.zeros(NUM_SRC, 2)}, "mean", None, r"has types.*aggregate\(block\[edge_type\], x\["),
         (torch.zeros(NUM_SRC), "mean", None, r"x has shape \[50\]"),
         (torch.zeros(NUM_SRC - 1, 2), "max", None, r"x has shape \[49, 2\], but Block.* needs"),
         (torch.zeros(NUM_SRC, 2), "median", None, "how='median' is not known; give one of 'mean', 'sum', 'max'"),
