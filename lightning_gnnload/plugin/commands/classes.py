@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from difflib import get_close_matches
 from importlib import import_module
@@ -34,11 +34,11 @@ NO_SETTINGS = (lightning_gnnload.GraphData, lightning_gnnload.Partition, Path)
 """Made of arrays, which a file of settings cannot contain; or of text."""
 
 
-def serving(kinds: tuple[type, ...]) -> Iterator[str]:
-    """Lists the classes of these kinds that go by their bare name: ours, Lightning's and torch's."""
+def serving(kinds: tuple[type, ...]) -> dict[str, type]:
+    """Returns the classes of these kinds that go by their bare name: ours, Lightning's and torch's."""
     optim = (torch.optim, torch.optim.lr_scheduler)
     ours = (lightning_gnnload, lightning_gnnload.models)
-    names: dict[str, None] = {}
+    serving: dict[str, type] = {}
     for package in (*ours, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, *optim):
         classes = {name: cls for name in sorted(package.__all__) if inspect.isclass(cls := getattr(package, name))}
         for name, cls in classes.items():
@@ -49,8 +49,8 @@ def serving(kinds: tuple[type, ...]) -> Iterator[str]:
                 issubclass(other, cls) and other is not cls for other in classes.values()
             )
             if not (inspect.isabstract(cls) or is_extended or (cls in kinds and package is not lightning_gnnload)):
-                names[name] = None
-    yield from names
+                serving.setdefault(name, cls)
+    return serving
 
 
 def suggestion(wrong: str, names: Iterable[str], allows_own: bool = False) -> str:

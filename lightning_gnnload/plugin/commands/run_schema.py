@@ -78,9 +78,10 @@ class _Schemas:
 
     def of_classes(self, kinds: tuple[type, ...]) -> dict[str, Any]:
         """Returns the schema of one of the classes that serve there, with its settings."""
-        names = [*serving(kinds)]
-        for name in names:
-            self._define(name)
+        classes = serving(kinds)
+        names = [*classes]
+        for name, cls in classes.items():
+            self._define(name, cls)
         settings_by_name = [
             {
                 "if": {"properties": {"class_path": {"const": name}}, "required": ["class_path"]},
@@ -102,15 +103,12 @@ class _Schemas:
         }
         return {"anyOf": [mapping | ({"allOf": settings_by_name} if settings_by_name else {}), class_path]}
 
-    def _define(self, name: str) -> None:
+    def _define(self, name: str, cls: type) -> None:
         """Defines the settings of a class, once; what cannot be read of its signature may be anything."""
         if name in self._done:
             return
         self._done.add(name)
         self.definitions[name] = {"type": "object"}
-        packages = (lightning_gnnload, pl.callbacks, pl.strategies, pl.loggers, pl.profilers, torch.optim)
-        modules = (*packages, torch.optim.lr_scheduler)
-        cls = next(getattr(module, name) for module in modules if inspect.isclass(getattr(module, name, None)))
         try:
             schema = self.of_arguments(cls)
         except Exception:  # of another library's annotations, which need not be types

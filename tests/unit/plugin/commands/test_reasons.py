@@ -109,11 +109,6 @@ MISTAKES = {
             "there is no strategy FactoredStratgy; did you mean FactoredStrategy?",
         ),
         ("devices: 1, strategy: {class_path: FactoredStrategy, init_args: {sampler: 1}}", "did you mean samplers?"),
-        (
-            "devices: 1, strategy: FactoredStrategy",
-            "FactoredStrategy is a class, which is written with its settings:\n  class_path: FactoredStrategy\n"
-            "  init_args: {}\nWithout settings, strategy: factored will do.",
-        ),
         ("devices: 1, strategy: factored_strategy", "no strategy factored_strategy; did you mean FactoredStrategy?"),
         ("devices: 1, strategy: null", "there is no strategy null. There are: ddp, "),
         ("devices: 1, callbacks: true", "needed: a list or a class and its settings (Callback); for example\n  clas"),
