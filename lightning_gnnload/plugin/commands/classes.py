@@ -46,7 +46,7 @@ def serving(kinds: tuple[type, ...]) -> dict[str, type]:
                 continue
             # Bases do nothing, though most are not abstract: Lightning's, and what models here extend.
             is_extended = package is lightning_gnnload.models and any(
-                issubclass(other, cls) and other is not cls for other in classes.values()
+                issubclass(model, cls) and model is not cls for model in classes.values()
             )
             if not (inspect.isabstract(cls) or is_extended or (cls in kinds and package is not lightning_gnnload)):
                 serving.setdefault(name, cls)
