@@ -28,9 +28,11 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     # A LightningCLI takes classes without their module if they are imported.
     if home.startswith(("plugin.", "models.")):
-        models = {f"models.{module}" for module in homes(f"{__path__[0]}/models/__init__.py").values()}
-        for module in {*_HOMES.values(), *models} - {None}:
+        for module in {*_HOMES.values()} - {None}:
             import_module(f".{module}", __name__)
+        models = import_module(".models", __name__)
+        for model in models.__all__:
+            getattr(models, model)
     globals()[name] = value = getattr(import_module(f".{home}", __name__), name)
     return value
 
