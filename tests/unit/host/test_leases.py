@@ -129,16 +129,22 @@ def test_a_fork_holds_what_its_parent_holds(file):
     owner, array, wanted = Owner(), mapped_bytes(file), file.read_bytes()
     protect_mapped(owner, [array])
     reader, writer = os.pipe()
+    started_reader, started_writer = os.pipe()
 
     def act():
+        os.write(started_writer, b".")
         os.read(reader, 1)  # until the file was written to
         return array.tobytes() == wanted and owner is not None
 
     pid = fork(act)
+    # A change in the very moment of a fork is seen by the file's time alone, which ticks in milliseconds.
+    os.read(started_reader, 1)
     write(file)
     os.write(writer, b".")
     assert exit_code(pid) == 0
     assert array.tobytes() == wanted
+    os.close(started_reader)
+    os.close(started_writer)
     os.close(reader)
     os.close(writer)
 
