@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 from functools import partial
 from typing import Any
 
@@ -54,6 +55,14 @@ def toy_workload(
     seeds = partial(seed_kind, seeds=data.train if table is None else table, settings=links)
     settings |= {"batch_size": batch_size, "order": order or Shuffled(), "seed": seed}
     return Workload(data.graph, sampler or NeighborSampler([3, 2]), seeds, **settings)
+
+
+def private_pages(num_bytes: int) -> mmap.mmap:
+    """Memory that has been written to, and goes back to the system when it is closed, whatever malloc keeps."""
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    for first in range(0, num_bytes, mmap.PAGESIZE):
+        pages[first] = 1
+    return pages
 
 
 def content(batch: MiniBatch) -> list[Any]:

@@ -17,6 +17,7 @@ from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.pipeline.forecast.search import forecast_epoch, recommend_layout, sensible_layouts
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 from tests.unit.pipeline.forecast.runs import DATA, GIB, WORK, forecasts_of, measured_run
+from tests.unit.toy import private_pages
 
 MACHINE = Machine(cores=4, memory_gib=16.0)
 
@@ -257,8 +258,7 @@ def test_the_peak_of_private_memory_is_seen_and_forgotten() -> None:
     size = 96 << 20
     forget_peak()
     before = resident_memory()
-    block = bytearray(size)
-    del block
+    private_pages(size).close()
     assert resident_memory().peak_private - before.private == pytest.approx(size, rel=0.1)
     forget_peak()
     assert resident_memory().peak_private - before.private < size / 2

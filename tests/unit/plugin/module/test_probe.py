@@ -10,7 +10,7 @@ import pytest
 from lightning_gnnload import Graph
 from lightning_gnnload.plugin.module import probe
 from lightning_gnnload.plugin.module.probe import MachineMemory
-from tests.unit.toy import toy_graph
+from tests.unit.toy import private_pages, toy_graph
 
 
 def test_what_sampling_reads_from_a_graphs_files_is_not_free(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,9 +25,9 @@ def test_what_sampling_reads_from_a_graphs_files_is_not_free(tmp_path: Path, mon
 def test_what_a_process_held_at_its_peak_counts_once_it_is_given_back() -> None:
     memory = MachineMemory(toy_graph())
     before = memory.use()
-    held = np.ones(64 << 20, np.uint8)
+    held = private_pages(64 << 20)
     while_held = memory.use()
-    del held
+    held.close()
     after = memory.use()
     assert while_held.reserved - before.reserved > 48 << 20
     assert after.peak - after.reserved > 48 << 20  # the system counts in steps, and so about 64 MiB
