@@ -56,7 +56,7 @@ class GCNConv(nn.Module):
         return self.all((x[: block.num_dst] + summed) / (block.in_degrees + 1).unsqueeze(1))
 
 
-class GCN(GraphSAGE):
+class PlainGCN(GraphSAGE):
     """The same model with one weight a layer."""
 
     def __init__(self, in_features: int, num_classes: int, **settings: Any) -> None:
@@ -64,7 +64,7 @@ class GCN(GraphSAGE):
         self.convs = nn.ModuleList(GCNConv(conv.own.in_features, conv.own.out_features) for conv in self.convs)
 
 
-MODELS: dict[str, type[GraphSAGE]] = {"GraphSAGE": GraphSAGE, "GCN": GCN}
+MODELS: dict[str, type[GraphSAGE]] = {"GraphSAGE": GraphSAGE, "GCN": PlainGCN}
 
 
 class Draws(Protocol):

@@ -79,7 +79,7 @@ class GraphCLI(lightning_cli.LightningCLI):
         named = next((name for name in (sys.argv[1:] if args is None else args) if name in commands), None)
         for subparser in (parser, *commands.values()):
             whole = commands[named] if named else parser
-            subparser.error = partial(_error, subparser, files=files, whole=whole)
+            subparser.error = partial(_error, subparser, files=files, whole=whole, home=os.getcwd())
         try:
             super().parse_arguments(parser, args)
         except (ValueError, RecursionError) as error:  # YAML's, of a value that is none, or lies too deep
@@ -233,7 +233,9 @@ def _error(
     *,
     files: Sequence[Path] = (),
     whole: lightning_cli.LightningArgumentParser | None = None,
+    home: str = ".",
 ) -> NoReturn:
+    os.chdir(home)  # while a file is read, its own folder is the current one
     # In the place of the class's own, which prints all options first: more than a screen of them.
     text = with_nearest(message, parser)
     if text == message and whole is not None:

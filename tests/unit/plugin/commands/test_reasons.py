@@ -224,6 +224,20 @@ def test_what_is_no_configuration_is_told_by_its_name(
     assert ended.value.code == 2
 
 
+def test_a_configuration_in_another_folder_is_told_by_the_path_that_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The parser is in the configuration's folder while it reads it, where its path would name nothing."""
+    (tmp_path / "configs").mkdir()
+    (tmp_path / "configs/run.yaml").write_text("data:\n  data: Debian\n  sampler: NeighbourSampler\n")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["gnnload", "fit", "--config", "configs/run.yaml"])
+    with pytest.raises(SystemExit) as ended:
+        cli.main()
+    assert capsys.readouterr().err.startswith("gnnload: configs/run.yaml:3: data.sampler: there is no class Neighbour")
+    assert ended.value.code == 2
+
+
 MANY = """\
 trainer:
   max_epoch: 6
