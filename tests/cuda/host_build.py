@@ -26,6 +26,7 @@ FLAGS = [
 if "GNNLOAD_SANITIZED" in os.environ:  # tests/sanitized.py
     # Not the stacks: a sanitizer knows those of threads, not of fibers.
     FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "--param=asan-stack=0"]
+    BUILD = BUILD.with_name("emulated-sanitized")  # tests without a sanitizer may run beside these
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
@@ -51,7 +52,9 @@ def load(source: Path, checks: str = "") -> ctypes.CDLL:
             for outdated in BUILD.glob(f"{source.stem}-*.so"):
                 outdated.unlink()
             _compile(source, checks, library)
-    loaded = ctypes.CDLL(str(library))
+        # Before another process finds the file outdated.
+        loaded = ctypes.CDLL(str(library))
+        variables = _shared_variables(library, loaded)
     loaded.lg_emulate_launch.argtypes = [
         ctypes.c_char_p,
         *[ctypes.c_uint] * 3,
@@ -61,7 +64,7 @@ def load(source: Path, checks: str = "") -> ctypes.CDLL:
         ctypes.c_int,
     ]
     loaded.lg_emulate_shared.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
-    for address, num_bytes in _shared_variables(library, loaded):
+    for address, num_bytes in variables:
         loaded.lg_emulate_shared(address, num_bytes)
     return loaded
 
