@@ -118,14 +118,14 @@ def partition_graph(
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
         owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
         numbering = number_nodes(owner, num_parts)
-        rows = None
+        data = carried(data, features=features) if hops == 0 else data
+        rows = OwnRows(data) if hops == 0 else None
+        checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
         if hops == 0:
-            data = carried(data, features=features)
-            rows, written = OwnRows(data), write_head(target, data)
+            written = write_head(target, data)
         else:
             written = write_features(target, data, numbering.node_ids, advance) if features else {"arrays": {}}
             written["num_classes"] = data._num_classes
-        checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
         written["arrays"] |= write_numbering(target, numbering, graph.clock)
         written["types"] = None if graph.types is None else graph.types.to_json()
         written["clock"] = None if graph.clock is None else graph.clock.to_json()

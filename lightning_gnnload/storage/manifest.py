@@ -115,10 +115,11 @@ def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype,
 
 def array_shape(path: Path, name: str, entry: Any) -> tuple[torch.dtype, list[int]]:
     """Checks what the manifest at ``path`` says of an array that lies elsewhere; returns its dtype and shape."""
-    dtype, shape = (entry.get("dtype"), entry.get("shape")) if isinstance(entry, dict) else (None, None)
-    if isinstance(shape, list) and 0 < len(shape) <= _MAX_DIMS and all(map(_is_count, shape)):
-        if dtype in _DTYPES and math.prod(shape) < 1 << 60:
-            return getattr(torch, dtype), shape
+    values: Any = entry if isinstance(entry, dict) else {}
+    dtype, shape = values.get("dtype"), values.get("shape")
+    is_shape = isinstance(shape, list) and 0 < len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
+    if is_shape and dtype in _DTYPES and math.prod(shape) < 1 << 60:
+        return getattr(torch, dtype), shape
     raise StoreFormatError(f"{path}: the rows of {name!r} are malformed; the folder is broken. Prepare it again.")
 
 
