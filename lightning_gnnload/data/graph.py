@@ -276,6 +276,13 @@ class Graph(DerivedArrays):
         """int64 ``[N]``."""
         return np.diff(self.indptr)
 
+    def out_degrees(self, chunk_edges: int = 1 << 24) -> np.ndarray:
+        """Counts the edges that leave each node, int64 ``[N]``, by reading all lists, some at a time."""
+        degrees = np.zeros(self.num_nodes, np.int64)
+        for begin in range(0, self.num_edges, chunk_edges):  # in chunks: bincount copies its input to int64
+            degrees += np.bincount(self.indices[begin : begin + chunk_edges], minlength=self.num_nodes)
+        return degrees
+
     @property
     def names(self) -> np.ndarray | None:
         """The ids in the whole graph of a part's nodes, int64 ``[N]``, by which they draw. None in a whole graph."""

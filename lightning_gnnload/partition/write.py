@@ -154,6 +154,7 @@ def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     """Writes what a trainer needs beside lists and rows of features, in the order of the whole graph: labels, splits,
     seed tables, tasks, ids, times of nodes. Returns what :func:`.write_manifest` is to be told."""
     graph, arrays = data.graph, data_arrays(data)
+    arrays["out_degrees"] = tensor_view(graph.out_degrees().astype(_index_dtype(graph.num_edges)))
     if graph.node_time is not None:
         arrays["node_time"] = tensor_view(graph.node_time)
     if data.edge_stores:
@@ -242,5 +243,5 @@ def _num_bytes(array: torch.Tensor | FeatureStore) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 
-def _index_dtype(num_nodes: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if num_nodes <= 2**31 else np.int64
+def _index_dtype(count: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if count <= 2**31 else np.int64
