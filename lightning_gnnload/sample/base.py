@@ -33,8 +33,8 @@ if TYPE_CHECKING:
 Paradigm = Literal["push", "pull"]
 """How ranks that hold a part each sample together: tasks are pushed to the lists' owners, or lists are pulled."""
 LayBatch = Callable[..., SampleLayout]
-"""Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids. Of a sampler that
-heeds queries, those of the seeds come last."""
+"""Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids. Of a sampler
+that heeds queries, those of the seeds come last."""
 
 # Batches need not fit at first: draw_here at least doubles what is too small, and the thread keeps it.
 _FIRST_ARENA_BYTES = 1 << 20

@@ -110,8 +110,8 @@ class ArenaBuilder:
         self._num_nodes, self._nodes_end, self._hops_begin = added.num_nodes, added.free_begin, added.free_end
 
     def layout(self, queries: np.ndarray | None = None) -> SampleLayout:
-        """Finishes the layout, which ``Sampler.draw`` returns; ``queries``, int32 ``[D]``, are those of the nodes, where
-        these belong to some."""
+        """Finishes the layout, which ``Sampler.draw`` returns; ``queries``, int32 ``[D]``, are those of the nodes,
+        where these belong to some."""
         if queries is None:
             return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
         begin, end = self._nodes_end, _aligned(self._nodes_end + 4 * self._num_nodes)

@@ -149,15 +149,12 @@ def from_task(task: Message, num_pairs: int) -> Queries | None:
     arrays = {name: task.numbers(name, below) for name, below in bounds.items() if name in task.arrays}
     if len(arrays.get("query", ())) != num_pairs or ("excluded" in arrays) != ("excluded_query" in arrays):
         raise ExchangeError(f"a rank asks for {num_pairs} nodes by queries, but sent {', '.join(arrays) or 'none'}.")
-    by_query = {name: arrays[name].astype(np.uint32, copy=False) for name in _BY_QUERY if name in arrays}
-    excluded = {}
-    if "excluded" in arrays:
-        excluded = {
-            "excluded": arrays["excluded"].astype(np.int64, copy=False),
-            "excluded_query": arrays["excluded_query"].astype(np.int32, copy=False),
-        }
-    settings = {name: about.get(name) for name in ("by_row", "along_path", "path_end")}
-    return Queries(arrays["query"].astype(np.int32), **by_query, **excluded, **settings)
+    dtypes = {"query": np.int32, "excluded_query": np.int32, "excluded": np.int64}
+    columns: dict[str, Any] = {
+        name: array.astype(dtypes.get(name, np.uint32), copy=False) for name, array in arrays.items()
+    }
+    settings: dict[str, Any] = {name: about.get(name) for name in ("by_row", "along_path", "path_end")}
+    return Queries(columns.pop("query"), **columns, **settings)
 
 
 def here(queries: Queries, graph: Graph, rows: np.ndarray) -> Queries:

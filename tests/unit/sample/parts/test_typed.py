@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
@@ -17,13 +19,19 @@ from lightning_gnnload import (
     NeighborSampler,
     RandomWalkSampler,
     Sampler,
+    SeedTable,
     ShadowSampler,
     WeightedNeighborSampler,
 )
-from lightning_gnnload.errors import SamplerConfigError, SeedError
+from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.ops import DrawKey
+from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
 from tests.unit.sample.ranks import disjoint, over_parts
+from tests.unit.seed_tables import KINDS as SEED_KINDS
+from tests.unit.seed_tables import kind_of_seeds
 from tests.unit.toy import content
 
 COUNTS = {"a": 17, "none": 0, "b": 12}
@@ -156,3 +164,65 @@ def test_times_of_nodes_and_none(paradigm: str) -> None:
             NeighborSampler([2, 2], before=None, sharing="disjoint"),
         ):
             assert_equal(sampler, graph, 3, paradigm)
+
+
+def drawn(sampler: Sampler, graph: Graph | None, draw: Any) -> list[Any]:
+    arena, layout = draw_here(sampler, graph, draw)  # type: ignore[arg-type]
+    return content(MiniBatch.view(arena, layout, len(draw.seeds)))
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+@pytest.mark.parametrize("kind", SEED_KINDS)
+def test_rows_of_tables_and_links(kind: str, paradigm: Any) -> None:
+    data, settings = kind_of_seeds(kind)
+    ask = seed_kind(data.graph, settings["sampler"], data.table("train"), settings["links"]).ask
+    draws = [ask(rows, DrawKey(3, 1, step)).draw for step, rows in enumerate(np.arange(100).reshape(4, 25))]
+
+    def work(colleagues: SamplingGroup) -> list[Any]:
+        collective = CollectiveSampler(settings["sampler"], colleagues, paradigm)
+        assert not seed_kind(data.graph, collective, data.table("train"), settings["links"]).needs - collective.heeds
+        return [drawn(collective, None, draw) for draw in draws[colleagues.rank :]]
+
+    for rank, found in enumerate(over_parts(parts_of(data.graph, 3), work)):
+        assert found == [drawn(settings["sampler"], data.graph, draw) for draw in draws[rank:]]
+
+
+EXCLUDING = [
+    NeighborSampler([4, 4, 4], expand="all", edge_ids=True),
+    NeighborSampler([-1, 3], expand="new", order="path"),
+    NeighborSampler([3, 3, 3], expand="all", order="path", sharing="time", pick="last"),
+    NeighborSampler([4, 4], before=None),
+    NeighborSampler([4, 4], before=None, sharing="disjoint", replace=True),
+]
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+@pytest.mark.parametrize("sampler", EXCLUDING, ids=repr)
+def test_edges_left_out_of_whatever_asks(sampler: Sampler, paradigm: Any) -> None:
+    """All edges of a few nodes are asked about, so that most are left out; of a node that is no seed of the query, the
+    same edges stay."""
+    for graph in (typed_graph(1, timed="int"), flat_graph(2, by_type=False)):
+        rng = np.random.default_rng(0)
+        edges = rng.permutation(graph.num_edges)[:60]
+        dst = np.searchsorted(graph.indptr, edges, side="right") - 1
+        src, kind = graph.indices[edges].astype(np.int64), 0 if graph.types is None else graph.edge_types_of(edges)
+        table: dict[str, Any] = {"src": src, "dst": dst}
+        if graph.types is not None:
+            among = kind == 0
+            first = [graph.types.range_of(name).start for name in ("a", "b")]
+            table = {"src": src[among] - first[0], "dst": dst[among] - first[1], "edge_type": "to"}
+        rows = len(table["src"])
+        if graph.clock is not None and sampler.before is not None:  # type: ignore[attr-defined]
+            table["time"] = torch.from_numpy(rng.integers(3, 12, rows))
+        links = LinkSettings(exclude="self" if graph.types is not None else "reverse")
+        draw = seed_kind(graph, sampler, SeedTable(**table), links).ask(np.arange(rows), DrawKey(1, 2, 3)).draw
+        assert draw.queries is not None
+        assert len(draw.queries.excluded) > 10
+
+        def work(colleagues: SamplingGroup, draw: Any = draw) -> Any:
+            return drawn(CollectiveSampler(sampler, colleagues, paradigm), None, draw)
+
+        expected = drawn(sampler, graph, draw)
+        assert over_parts(parts_of(graph, 3), work) == [expected] * 3
+        without = draw._replace(queries=replace(draw.queries, excluded=None, excluded_query=None))
+        assert expected != drawn(sampler, graph, without)
