@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -95,12 +94,14 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     return {"arrays": entries, "quantized": quantized_dtypes(present), "tables": dict.fromkeys(tables)}
 
 
-def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:
-    """Writes the numbering's arrays, and the times of the graph's clock where these are numbered by rank; returns their
-    entries."""
+def write_numbering(folder: Path, numbering: Numbering, graph: Graph) -> dict[str, Any]:
+    """Writes the numbering's arrays, the times of all nodes, and those of the graph's clock where these are numbered by
+    rank; returns their entries."""
     arrays = numbering._asdict()
-    if clock is not None and clock.ranked is not None:
-        arrays[RANKED] = clock.ranked
+    if graph.node_time is not None:
+        arrays["node_time"] = graph.node_time
+    if graph.clock is not None and graph.clock.ranked is not None:
+        arrays[RANKED] = graph.clock.ranked
     return {name: _write_array(folder, name, array) for name, array in arrays.items()}
 
 
