@@ -184,6 +184,10 @@ class PartReachError(PartitionError):
     """A part contains fewer hops around its nodes than a sampler reads."""
 
 
+class RemoteListsError(GnnLoadError, RuntimeError):
+    """A graph's adjacency lists are asked for in a process that does not have them: they lie with owners."""
+
+
 class ExchangeError(GnnLoadError, RuntimeError):
     """Ranks cannot sample together: one of them is gone, or uses another partition."""
 

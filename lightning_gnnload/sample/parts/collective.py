@@ -93,7 +93,7 @@ class CollectiveSampler(Relayed):
         rows: Any = None,
     ) -> MiniBatch:
         """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None."""
-        return super().sample(self.colleagues.partition.head, seeds, seed, epoch, step, times=times, rows=rows)
+        return super().sample(self.colleagues.partition.outline, seeds, seed, epoch, step, times=times, rows=rows)
 
     def draw(self, graph: Graph | None, draw: Draw, memory: np.ndarray) -> SampleLayout:
         """Samples as :meth:`.Sampler.draw` does; ``graph`` is not read, since the ranks hold its parts."""
