@@ -192,6 +192,18 @@ class ExchangeError(GnnLoadError, RuntimeError):
     """Ranks cannot sample together: one of them is gone, or uses another partition."""
 
 
+class StreamError(GnnLoadError, ConnectionError):
+    """The other end of a connection between machines does not know the secret, or sends what is no message."""
+
+
+class OwnerLostError(GnnLoadError, RuntimeError):
+    """No owner of a part is left that answers: all are gone, frozen, or own parts of another graph."""
+
+
+class OwnerConfigError(GnnLoadError, ValueError):
+    """An owner cannot start, or an address or a secret is none."""
+
+
 class CacheConfigError(GnnLoadError, ValueError):
     """Settings of a feature cache cannot work: an unknown policy, a ratio above 1, hotness that is no number."""
 

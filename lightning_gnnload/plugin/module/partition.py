@@ -88,18 +88,13 @@ class ModulePartition:
         partition = self.open(whole.graph)
         if partition is None:
             return whole
-        if whole.kind.table is not None:
-            raise PartitionError(
-                "parts take seeds that are node ids only, at their nodes' own times: no rows of a SeedTable, no links. "
-                "Train without partition=."
-            )
-        if whole.kind.needs and not partition.is_self_reliant:
-            raise PartitionError(
-                "ranks that sample together (hops=0) draw for all seeds at once: no times, no sharing='disjoint'. Make "
-                "parts with hops=, or train without partition=."
-            )
         if not partition.is_self_reliant:
             return self._collective.workload(whole, partition, phase)
+        if whole.kind.table is not None:
+            raise PartitionError(
+                "parts that sample alone take seeds that are node ids, at their nodes' own times: no rows of a "
+                "SeedTable, no links. Make parts with hops=0, which ranks sample together, or train without partition=."
+            )
         seeds = partition.seeds_of(phase)
         if phase == "train":
             check_reach(whole.sampler, partition)
@@ -255,7 +250,8 @@ class CollectiveSampling:
         return whole.num_ranks
 
     def _order(self, whole: Workload, partition: Partition, is_factored: bool) -> LocalOrder:
-        owners = partition.part_of(whole.seeds)
+        # Of links the targets decide.
+        owners = partition.part_of(whole.kind.nodes_of(whole.seeds)[:, -1])
         return LocalOrder(
             [whole.seeds[owners == part] for part in range(partition.num_parts)],
             whole.order,
