@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from pathlib import Path
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.partition import Partition
@@ -37,7 +38,7 @@ class PartitionFolder(Dataset):
         GraphData(RemoteGraph(num_nodes=4, num_edges=2), num_features=0, train=2, val=0, test=0)
     """
 
-    partition: Partition | str | os.PathLike[str]
+    partition: Partition | Path | str
 
     def prepare(self) -> None:
         """Makes nothing: the partition was made before."""

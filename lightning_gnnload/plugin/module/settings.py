@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning_gnnload.adapters.formats import FORMATS
@@ -25,7 +26,7 @@ from lightning_gnnload.settings import keywords_of
 def named_data(data: Any) -> GraphData | Dataset:
     """Returns graph data or a dataset as it is, and the dataset of a partition, or of a folder that a path names."""
     if isinstance(data, Partition) or (isinstance(data, str | os.PathLike) and holds_rows(data)):
-        return PartitionFolder(data)
+        return PartitionFolder(data if isinstance(data, Partition) else Path(data))
     if isinstance(data, str | os.PathLike):
         return GraphFolder(data)
     if isinstance(data, GraphData | Dataset):
