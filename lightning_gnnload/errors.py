@@ -184,8 +184,24 @@ class PartReachError(PartitionError):
     """A part contains fewer hops around its nodes than a sampler reads."""
 
 
+class RemoteListsError(GnnLoadError, RuntimeError):
+    """A graph's adjacency lists are asked for in a process that does not have them: they lie with owners."""
+
+
 class ExchangeError(GnnLoadError, RuntimeError):
     """Ranks cannot sample together: one of them is gone, or uses another partition."""
+
+
+class StreamError(GnnLoadError, ConnectionError):
+    """The other end of a connection between machines does not know the secret, or sends what is no message."""
+
+
+class OwnerLostError(GnnLoadError, RuntimeError):
+    """No owner of a part is left that answers: all are gone, frozen, or own parts of another graph."""
+
+
+class OwnerConfigError(GnnLoadError, ValueError):
+    """An owner cannot start, or an address or a secret is none."""
 
 
 class CacheConfigError(GnnLoadError, ValueError):
