@@ -87,7 +87,9 @@ class Owner:
         part, name = self._part(task.about.get("part")), task.about.get("table")
         store = self.partition.parts[part].stores.get(str(name))
         if store is None:
-            raise ExchangeError(f"part {part} has no table {name!r:.100}; it has {list(self.partition.parts[part].stores)}.")
+            raise ExchangeError(
+                f"part {part} has no table {name!r:.100}; it has {list(self.partition.parts[part].stores)}."
+            )
         rows = task.numbers("rows", store.shape[0])
         return len(rows) * store.row_bytes, _gather(store, rows)
 

@@ -174,7 +174,7 @@ def list_columns(sampler: Sampler, group: SamplingGroup, queries: Queries | None
 
 def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     """Returns the columns that have to come with lists that are drawn from by weight where the graph has weights."""
-    return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
+    return ["edge_weight"] if weighted and group.owned.graph.has("edge_weight") else []
 
 
 def join_lists(positions: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
