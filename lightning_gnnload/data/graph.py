@@ -266,6 +266,11 @@ class Graph(DerivedArrays):
     def num_edges(self) -> int:
         return len(self.indices)
 
+    def has(self, name: str) -> bool:
+        """Returns whether the graph has the array of this name, of :attr:`ARRAYS`, here or with the owners of its
+        lists."""
+        return getattr(self, name) is not None
+
     @property
     def has_lists(self) -> bool:
         """Whether this process has the lists: not of a :class:`.RemoteGraph`."""

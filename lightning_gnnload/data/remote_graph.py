@@ -61,6 +61,9 @@ class RemoteGraph(Graph):
         self._derived = {}
         protect_mapped(self, [node_time, out_degrees, *(() if clock is None else (clock.ranked,))])
 
+    def has(self, name: str) -> bool:
+        return name in self._columns
+
     @property
     def has_lists(self) -> bool:
         return False

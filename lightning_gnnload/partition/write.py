@@ -153,6 +153,7 @@ def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     """Writes what a trainer needs beside lists and rows of features, in the order of the whole graph: labels, splits,
     seed tables, tasks and ids. Returns what :func:`.write_manifest` is to be told."""
     graph, arrays = data.graph, data_arrays(data)
+    arrays.pop(RANKED, None)  # which is written with the numbering, whatever parts hold
     arrays["out_degrees"] = tensor_view(graph.out_degrees().astype(_index_dtype(graph.num_edges)))
     if data.edge_stores:
         arrays[LIST_STARTS] = tensor_view(graph.indptr)

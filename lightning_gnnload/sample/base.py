@@ -347,9 +347,10 @@ def draw_here(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False
             arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
 
 
-def nodes_of(sampler: Sampler, graph: Graph, draw: Draw) -> np.ndarray:
-    """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers."""
-    arena, layout = draw_here(sampler, graph, draw)
+def nodes_of(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False) -> np.ndarray:
+    """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers; ``aside`` as for
+    :func:`draw_here`."""
+    arena, layout = draw_here(sampler, graph, draw, aside=aside)
     return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
 

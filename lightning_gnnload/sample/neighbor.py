@@ -121,7 +121,7 @@ class NeighborSampler(Sampler):
     def columns_of(self, graph: Graph) -> tuple[str, ...]:
         # Flat edge types cut lists, too, where these are to be in the order of their times.
         by_time = graph.clock is not None and (self.before is not None or self.pick == "last")
-        is_cut = self._is_typed or graph.types is not None or (by_time and graph.edge_type is not None)
+        is_cut = self._is_typed or graph.types is not None or (by_time and graph.has("edge_type"))
         return columns_that(edge_ids=self.edge_ids, edge_type=is_cut)
 
     @property
@@ -221,7 +221,7 @@ class NeighborSampler(Sampler):
         from lightning_gnnload.sample.parts.hops import check_types, lay_hops, node_wise
 
         check_types(self.fanouts, group)
-        has_times = group.owned.graph.edge_time is not None
+        has_times = group.owned.graph.clock is not None
         lay_all = lay_hops(self, group, node_wise(self, group, paradigm))
 
         def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray, queries: Queries | None = None) -> SampleLayout:

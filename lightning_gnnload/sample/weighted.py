@@ -131,9 +131,10 @@ class WeightedNeighborSampler(NeighborSampler):
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         part = group.owned.graph
-        self._refuse_times(part.edge_time is not None)
+        self._refuse_times(part.clock is not None)
         by_type = part.types is not None or self._is_typed
-        _ = part.run_alias_table if by_type else part.alias_table  # made now, before others wait for it
+        if part.has_lists or not part.has("edge_weight"):  # without which the table is an error
+            _ = part.run_alias_table if by_type else part.alias_table  # made now, before others wait for it
         if self.on_zero != "ignore":
             num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes", {"by_type": by_type})
             self._tell_zero(np.sort(np.concatenate([answer.numbers("nodes", num_nodes) for answer in answers])))

@@ -24,7 +24,7 @@ from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.group import RankGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.parts.sampler import PartSampler, check_reach
 from lightning_gnnload.sample.workload import Workload
@@ -208,7 +208,7 @@ class CollectiveSampling:
     """
 
     def __init__(self) -> None:
-        self.colleagues: SamplingGroup | None = None
+        self.colleagues: RankGroup | None = None
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:

@@ -14,11 +14,11 @@ from lightning_gnnload.ops import Draw, SampleLayout
 from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
-from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.group import RankGroup, SamplingGroup
 from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
 
 
-def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
+def open_colleagues(partition: Partition, exchange: Exchange) -> RankGroup:
     """Meets the other ranks, all of which call this and, in the end, close what it returns.
 
     Raises:
@@ -34,7 +34,7 @@ def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
         ...     colleagues.num_ranks
         1
     """
-    return SamplingGroup(partition, exchange)
+    return RankGroup(partition, exchange)
 
 
 class CollectiveSampler(Relayed):
@@ -45,7 +45,7 @@ class CollectiveSampler(Relayed):
 
     Args:
         sampler: how neighbourhoods are drawn; one of the package's own, or of yours that has ``collective``.
-        colleagues: the ranks, by :func:`open_colleagues`; several samplers may share them.
+        colleagues: the ranks, by :func:`open_colleagues`, or :class:`.Owners`; several samplers may share them.
         paradigm: ``"push"`` sends the tasks to the lists; ``"pull"`` fetches the lists, which moves more, and serves
             to compare. Samplers that read all lists of a hop pull in any case.
 

@@ -128,14 +128,8 @@ def pull_lists(
     Its first D nodes are these, its others their neighbours in order of first occurrence. The new ids of all come with
     it.
     """
-    starts = np.zeros(len(nodes), np.int64)
     part = group.owned.graph
-    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
-    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in sent]
-    if "edge_starts" in columns:
-        for answer in answers:
-            starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
-    edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
+    edges, starts = fetch_lists(group, nodes, columns, num_drawn=num_drawn)
     types = part.types if "edge_type" in columns else None
     clock = part.clock if "edge_time" in columns else None
     new_ids, indices = relabel(group.partition, nodes, edges)
@@ -154,6 +148,20 @@ def pull_lists(
     return Graph(indptr, indices, **columns_of_edges, origin=origin, types=types, clock=clock), new_ids
 
 
+def fetch_lists(
+    group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
+) -> tuple[HopEdges, np.ndarray]:
+    """Fetches lists as :func:`pull_lists` does; returns them by new ids, and where each begins in the whole graph's
+    ``indices``, int64 ``[D]``, where ``edge_starts`` are among the columns."""
+    starts = np.zeros(len(nodes), np.int64)
+    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
+    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in sent]
+    if "edge_starts" in columns:
+        for answer in answers:
+            starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
+    return edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"}), starts
+
+
 def list_columns(sampler: Sampler, group: SamplingGroup, queries: Queries | None = None) -> list[str]:
     """Returns the columns that have to come with lists for the sampler to draw from them, by these queries."""
     carried = sampler.columns_of(group.owned.graph) or ()
@@ -166,7 +174,7 @@ def list_columns(sampler: Sampler, group: SamplingGroup, queries: Queries | None
 
 def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     """Returns the columns that have to come with lists that are drawn from by weight where the graph has weights."""
-    return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
+    return ["edge_weight"] if weighted and group.owned.graph.has("edge_weight") else []
 
 
 def join_lists(positions: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from lightning_gnnload import (
     Graph,
+    HGTSampler,
     LaborSampler,
     LayerSampler,
     NeighborSampler,
@@ -106,6 +107,9 @@ TYPED: list[Sampler] = [
     LayerSampler([9, 5], "dsp", edge_ids=True),
     LayerSampler([9, 5], "ladies"),
     RandomWalkSampler(2),
+    HGTSampler([4, 3], edge_ids=True),
+    HGTSampler({"a": [3, 0, 2], "none": [1, 1, 1], "b": [2, 4, 1]}, num_layers=1, edge_ids=True),
+    HGTSampler([5], max_neighbors=2),
 ]
 
 
