@@ -2,13 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import socket
-import subprocess
-import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -118,58 +113,3 @@ def test_it_ends_in_a_second_though_clients_are_connected(folder: Path, number: 
         assert owner.process.stderr is not None
         assert owner.process.stderr.read() == b""
         owners.close()
-
-
-def own(folder: Path, *options: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """An owner that is to fail at once."""
-    return subprocess.run(
-        [sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "own", str(folder), *options],
-        env={**os.environ, "XDG_CONFIG_HOME": str(folder.parent), **environment},
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
-
-
-def deep(folder: Path) -> Path:
-    partition_graph(DATA, folder.parent / "deep", 2, "random", hops=1, progress=False)
-    return folder.parent / "deep"
-
-
-def open_secret(folder: Path) -> list[str]:
-    (folder.parent / "open").write_text(SECRET)
-    (folder.parent / "open").chmod(0o644)
-    return ["--secret-file", str(folder.parent / "open")]
-
-
-@pytest.mark.parametrize(
-    ("place", "options", "words"),
-    [
-        (lambda folder: folder.parent, lambda folder: [], "is not a partition"),
-        (deep, lambda folder: [], "have no owners, as each is sampled by itself"),
-        (lambda folder: folder, lambda folder: ["--parts", "2"], "there is no part 2"),
-        (lambda folder: folder, lambda folder: ["--listen", "0.0.0.0:0"], "other machines can reach 0.0.0.0:0"),
-        (lambda folder: folder, open_secret, "so that others may read the secret. chmod 600"),
-    ],
-    ids=["no partition", "self-reliant", "no part", "no secret", "open secret"],
-)
-def test_why_an_owner_cannot_start(
-    folder: Path, place: Callable[[Path], Path], options: Callable[[Path], list[str]], words: str
-) -> None:
-    ended = own(place(folder), *options(folder))
-    assert ended.returncode == 2
-    assert words in ended.stderr.replace("\n", " ")
-    assert SECRET not in ended.stderr
-
-
-def test_a_port_that_is_taken_is_named(folder: Path) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        address = f"127.0.0.1:{taken.getsockname()[1]}"
-        ended = own(folder, "--listen", address)
-    assert ended.returncode == 2
-    assert f"nobody can listen at {address}" in ended.stderr
-    # The first owner of a machine makes a secret, which only its user can read.
-    made = folder.parent / "lightning_gnnload" / "secret"
-    assert f"the secret is {made}" in ended.stderr
-    assert made.stat().st_mode & 0o777 == 0o600
-    assert made.read_text().strip() not in ended.stderr

@@ -12,7 +12,7 @@ import pytest
 
 from lightning_gnnload import load_partition, partition_graph
 from lightning_gnnload.errors import ExchangeError, FrameError, StrangerError
-from lightning_gnnload.host.tcp import Frame, Stream
+from lightning_gnnload.host.tcp import Frame, TcpStream
 from lightning_gnnload.owners import tcp
 from lightning_gnnload.owners.connection import MOST_TASK_BYTES
 from lightning_gnnload.owners.owner import Owner
@@ -50,6 +50,11 @@ def check_serves(front: TcpFront) -> None:
     connection.send(task(np.arange(3)))
     connection.receive_rows(np.empty((3, 4 * WIDTH), np.uint8), None)
     connection.close()
+
+
+def asked(connection: TcpConnection) -> np.ndarray:
+    connection.send(task(np.arange(3)))
+    return connection.receive()
 
 
 def wait_until(condition: object, timeout_s: float = 5) -> None:
@@ -91,7 +96,7 @@ def test_what_no_owner_can_answer_is_refused(front: TcpFront, request_: np.ndarr
 
 @pytest.mark.parametrize("frame", [Frame(TASK, 1, MOST_TASK_BYTES + 1), Frame(77, 1, 8), Frame(TASK, 1, 2**64 - 1)])
 def test_frames_that_are_none_end_the_connection(front: TcpFront, frame: Frame) -> None:
-    stream = Stream.connect("127.0.0.1", front.address.port, SECRET, PURPOSE, 5)
+    stream = TcpStream.connect("127.0.0.1", front.address.port, SECRET, PURPOSE, 5)
     hello = stream.receive(5)
     stream.receive_into(memory := bytearray(hello.num_bytes), 5)
     assert json.loads(memory)["parts"] == [1]
@@ -132,14 +137,14 @@ def test_strangers_are_told_apart_and_make_room(front: TcpFront) -> None:
 
 def test_what_is_no_owner_is_named(front: TcpFront) -> None:
     with pytest.raises(StrangerError):  # who has the secret of another service of the job
-        Stream.connect("127.0.0.1", front.address.port, SECRET, "queue", 5)
+        TcpStream.connect("127.0.0.1", front.address.port, SECRET, "queue", 5)
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         client = socket.create_connection(("127.0.0.1", port))
         accepted, _ = other.accept()
         client.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n" * 10)
-        with pytest.raises(FrameError, match="greets by b'HTTP/1.1'"):
-            Stream.welcome(accepted, SECRET, PURPOSE, 1)
+        with pytest.raises(FrameError, match=r"greets by b'HTTP/1\.1'"):
+            TcpStream.welcome(accepted, SECRET, PURPOSE, 1)
         client.close()
 
 
@@ -147,7 +152,7 @@ def test_nobody_waits_for_a_greeting_that_does_not_come() -> None:
     with socket.create_server(("127.0.0.1", 0)) as silent:
         begun = time.monotonic()
         with pytest.raises(TimeoutError):
-            Stream.connect("127.0.0.1", silent.getsockname()[1], SECRET, PURPOSE, 0.2)
+            TcpStream.connect("127.0.0.1", silent.getsockname()[1], SECRET, PURPOSE, 0.2)
         assert time.monotonic() - begun < 2
 
 
@@ -159,7 +164,6 @@ def test_an_owner_ends_with_clients_and_strangers_connected(owner: Owner) -> Non
     front.close()
     assert time.monotonic() - begun < 1
     with pytest.raises(OSError):  # noqa: PT011  which of them is the system's choice
-        connection.send(task(np.arange(3)))
-        connection.receive()
+        asked(connection)
     connection.close()
     stranger.close()
