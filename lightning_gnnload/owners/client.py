@@ -156,8 +156,7 @@ class Owners(SamplingGroup):
                 f"{self.partition!r} has no table {table!r} whose rows lie with owners, but "
                 f"{', '.join(self.partition.parted) or 'none'}."
             )
-        parted.check(rows)
-        parts, own_rows = parted.places.of(rows)
+        parts, own_rows = parted.locate(rows)
         row_bytes, requests = out.shape[1], []
         by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         for part, at in by_part.items():

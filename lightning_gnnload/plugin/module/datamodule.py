@@ -72,7 +72,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
 
     Args:
         data: a GraphData, a dataset such as ``Debian()``, which stays light until ``setup``, or the folder of a graph
-            that ``gnnload build`` or :func:`.save_graph_data` wrote (:class:`.GraphFolder`).
+            that ``gnnload build`` or :func:`.save_graph_data` wrote (:class:`.GraphFolder`); or a partition whose rows
+            lie with their parts, or its folder (:class:`.PartitionFolder`).
         sampler: how neighbourhoods are drawn.
         batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
         batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what

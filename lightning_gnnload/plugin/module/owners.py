@@ -70,12 +70,12 @@ class ModuleOwners:
         partition.check(data.graph)
         if not self.features:
             return data
-        known = partition.graph_data
+        owned = partition.graph_data
         data = copy(data)
-        data.tables, data.aggregates = {**data.tables, **known.tables}, dict(data.aggregates)
+        data.tables, data.aggregates = {**data.tables, **owned.tables}, dict(data.aggregates)
         data.edge_tables = dict(data.edge_tables)
-        for name, (array, store) in zip(known.stores, stores_by_array(known).items(), strict=True):
-            if name in known.edge_stores and data.graph.has_lists:
+        for name, (array, store) in zip(owned.stores, stores_by_array(owned).items(), strict=True):
+            if name in owned.edge_stores and data.graph.has_lists:
                 continue
             rows = RemoteFeatureStore(array, partition.parted[array], self._client_of(self.features))
             data.put(name, store.over(rows) if isinstance(store, QuantizedFeatureStore) else rows)
@@ -127,8 +127,9 @@ class ModuleOwners:
 
     def _of_job(self) -> Sequence[str]:
         """Returns the addresses that the strategy or the environment tells, as of now."""
-        told = getattr(getattr(self._trainer, "strategy", None), "owner_addresses", None)
-        addresses = told() if callable(told) else told
+        addresses = getattr(getattr(self._trainer, "strategy", None), "owner_addresses", None)
+        if callable(addresses):
+            addresses = addresses()
         if not addresses:
             addresses = [text.strip() for text in os.environ.get(VARIABLE, "").split(",") if text.strip()]
         if not addresses:
@@ -169,10 +170,10 @@ def check_remote(owners: ModuleOwners, *, packing: Any, sampling_device: str, or
 
 
 def _checked(name: str, addresses: Addresses) -> tuple[str, ...]:
-    given = () if addresses is None else (addresses,) if isinstance(addresses, str) else tuple(addresses)
-    if addresses is not None and not (given and all(isinstance(text, str) and text for text in given)):
+    texts = () if addresses is None else (addresses,) if isinstance(addresses, str) else tuple(addresses)
+    if addresses is not None and not (texts and all(isinstance(text, str) and text for text in texts)):
         raise LoaderConfigError(
             f"{name}={addresses!r}: give 'remote', for the owners of the job, or addresses, such as "
             "['10.0.0.2:7500', '10.0.0.3:7500']; or None where it lies here."
         )
-    return given
+    return texts
