@@ -17,9 +17,16 @@ import struct
 import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from pyarrow import flight
+
+from lightning_gnnload import ops
+from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
+from lightning_gnnload.host.threads import check_process, start_thread
 from lightning_gnnload.owners.address import Address
 from lightning_gnnload.owners.connection import (
     MOST_ANSWER_BYTES,
@@ -28,11 +35,6 @@ from lightning_gnnload.owners.connection import (
     OwnerFailedError,
 )
 from lightning_gnnload.owners.owner import Owner, Reply
-from pyarrow import flight
-
-from lightning_gnnload import ops
-from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
-from lightning_gnnload.host.threads import Threads, check_process, start_thread
 
 GRPC, GRPC_TLS = "grpc", "grpc+tls"
 _SCHEMA = pa.schema([("bytes", pa.uint8())])
@@ -47,6 +49,7 @@ _NONCE_BYTES = 32
 _MOST_WORDS_BYTES = 1 << 16
 _MOST_CALLS = 256
 """That are answered at once; others wait."""
+_CLOSE_S = 2.0
 _EMPTY = np.empty(0, np.uint8)
 _first_pid: int | None = None
 
@@ -101,7 +104,7 @@ class FlightFront:
         self.address = Address(address.scheme, host, self._server.port)
 
     def close(self) -> None:
-        """Ends all calls, once each has been answered. Safe to call twice."""
+        """Ends all calls. Safe to call twice."""
         self._server.close()
 
     def __enter__(self) -> FlightFront:
@@ -115,9 +118,8 @@ class _Server(flight.FlightServerBase):
     def __init__(self, owner: Owner, location: str, **settings: object) -> None:
         super().__init__(location, **settings)
         self._owner = owner
-        # To Python, each call comes in a new thread of gRPC's: what such a thread keeps for itself, as memory for rows,
-        # goes with it, after Python has forgotten it, and torch's tensors cannot.
-        self._threads = Threads(_MOST_CALLS, "gnnload-owner-flight")
+        self._calls = threading.BoundedSemaphore(_MOST_CALLS)
+        self._is_closed = False
 
     def do_exchange(
         self,
@@ -126,12 +128,25 @@ class _Server(flight.FlightServerBase):
         reader: flight.MetadataRecordBatchReader,
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
-        self._threads.result(self._threads.submit(self._serve, descriptor, reader, writer))
+        # To Python, each call comes in a new thread of gRPC's: what such a thread keeps for itself, as memory for rows,
+        # goes with it, after Python has forgotten it, and torch's tensors cannot. So it waits for one of Python's own.
+        end: Future[None] = Future()
+        with self._calls:
+            start_thread("gnnload-owner-flight", self._run, end, descriptor, reader, writer)
+            end.result()
 
     def close(self) -> None:
-        self.shutdown()
-        self.wait()
-        self._threads.shutdown()
+        """Ends calls after their present pieces. One whose client does not read is left to end by itself."""
+        self._is_closed = True
+        start_thread("gnnload-owner-end", self.shutdown).join(_CLOSE_S)
+
+    def _run(self, end: Future[None], *call: Any) -> None:
+        try:
+            self._serve(*call)
+        except BaseException as error:
+            end.set_exception(error)
+        else:
+            end.set_result(None)
 
     def _serve(
         self,
@@ -156,6 +171,8 @@ class _Server(flight.FlightServerBase):
         first = next(pieces, _EMPTY).copy()
         writer.write_with_metadata(_batch(first), pa.py_buffer(_HEAD.pack(kind, reply.num_bytes)))
         for piece in pieces:
+            if self._is_closed:
+                raise flight.FlightUnavailableError("this owner ends")
             writer.write_batch(_batch(piece.copy()))
 
 
@@ -211,7 +228,7 @@ class FlightConnection(Connection):
         self._call = _Call(secret)
         self._exchange: tuple[flight.FlightStreamWriter, flight.FlightStreamReader] | None = None
         self._client = flight.FlightClient(str(address), middleware=[_Calls(self._call)], tls_root_certs=authority)
-        self._watch = _Watch(connect_s)
+        self._watch = _Watch(connect_s, min(connect_s, deadline_s) / 4)
         try:
             self._begin(_HELLO, _EMPTY)
             self.hello = json.loads(self.receive().tobytes())
@@ -343,10 +360,10 @@ class _Calls(flight.ClientMiddlewareFactory):
 
 
 class _Watch:
-    """Cancels a call of which nothing comes for ``limit_s``, or a quarter more; gRPC itself limits whole calls."""
+    """Cancels a call of which nothing comes for ``limit_s``, found every ``tick_s``; gRPC itself limits whole calls."""
 
-    def __init__(self, limit_s: float) -> None:
-        self.limit_s = limit_s
+    def __init__(self, limit_s: float, tick_s: float) -> None:
+        self.limit_s, self._tick_s = limit_s, tick_s
         self.is_late = False
         self._reader: flight.FlightStreamReader | None = None
         self._since = 0.0
@@ -371,7 +388,7 @@ class _Watch:
         self._thread.join()
 
     def _run(self) -> None:
-        while not self._closed.wait(self.limit_s / 4):
+        while not self._closed.wait(self._tick_s):
             with self._lock:
                 if self._reader is not None and time.monotonic() - self._since > self.limit_s:
                     self.is_late = True

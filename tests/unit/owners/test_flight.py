@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -78,7 +79,7 @@ def connect(front: FlightFront, secret: bytes = SECRET, deadline_s: float = 20.0
     return FlightConnection(front.address, secret, 20.0, deadline_s, **settings)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def scripted() -> Iterator[FlightFront]:
     with FlightFront(Scripted(), "127.0.0.1", 0, SECRET) as front:  # type: ignore[arg-type]
         yield front
@@ -135,7 +136,7 @@ def test_an_answer_of_another_size_is_no_answer(scripted: FlightFront, announced
     with pytest.raises(FrameError, match="announced"):
         ask(connection, {"num_bytes": 5, "announced": announced})
     connection.send(Message({"num_bytes": 5, "announced": announced}, {}).to_bytes())
-    with pytest.raises(FrameError, match="announced"):
+    with pytest.raises(FrameError, match=r"announced|came of 2 rows"):
         connection.receive_rows(np.empty((2, 2), np.uint8), None)
     connection.close()
 
@@ -256,7 +257,7 @@ def test_a_fork_is_told_that_grpc_is_not_in_it(scripted: FlightFront) -> None:
         try:
             connect(scripted)
         except ForkError as error:
-            print(error)
+            os.write(1, str(error).encode())
 
     code, printed = in_child(work)
     assert (code, "Arrow Flight works in process" in printed) == (0, True), printed
