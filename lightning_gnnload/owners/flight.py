@@ -27,7 +27,7 @@ from pyarrow import flight
 from lightning_gnnload import ops
 from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
 from lightning_gnnload.host.threads import check_process, start_thread
-from lightning_gnnload.owners.address import Address
+from lightning_gnnload.owners.address import GRPC, GRPC_TLS, Address
 from lightning_gnnload.owners.connection import (
     MOST_ANSWER_BYTES,
     MOST_TASK_BYTES,
@@ -36,7 +36,6 @@ from lightning_gnnload.owners.connection import (
 )
 from lightning_gnnload.owners.owner import Owner, Reply
 
-GRPC, GRPC_TLS = "grpc", "grpc+tls"
 _SCHEMA = pa.schema([("bytes", pa.uint8())])
 _ASK, _HELLO = b"ask", b"hello"
 _ANSWER, _REFUSAL, _FAILURE = range(3)

@@ -25,7 +25,9 @@ SAMPLER = NeighborSampler([5, 4, 3])
 DEADLINE_S, PATIENCE_S = 1.0, 30.0
 
 
-def digests(sampler: Any, graph: Graph | None, seeds: np.ndarray, gather: Callable[[torch.Tensor], Any]) -> Iterator[str]:
+def digests(
+    sampler: Any, graph: Graph | None, seeds: np.ndarray, gather: Callable[[torch.Tensor], Any]
+) -> Iterator[str]:
     """Yields a digest of each step's mini-batch and rows, for ever."""
     for step in range(sys.maxsize):
         chosen = np.take(seeds, np.arange(step * BATCH_SIZE, (step + 1) * BATCH_SIZE), mode="wrap")
@@ -55,7 +57,9 @@ def main(folder: str, addresses: str, written: str, num_steps: str, pause_s: str
                     return torch.from_numpy(out.view(np.float32))
 
                 seeds = np.concatenate([part.seeds["train"] for part in partition.parts])
-                for each, _ in zip(digests(CollectiveSampler(SAMPLER, owners), None, seeds, gather), range(int(num_steps))):
+                for each, _ in zip(
+                    digests(CollectiveSampler(SAMPLER, owners), None, seeds, gather), range(int(num_steps))
+                ):
                     print(json.dumps({"digest": each, "at": time.monotonic()}), file=lines)
                     time.sleep(float(pause_s))
         except GnnLoadError as error:

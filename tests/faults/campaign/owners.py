@@ -53,7 +53,9 @@ class Case:
         return self.folder / "addresses.json"
 
     def own(self, parts: str, **settings: Any) -> OwnerProcess:
-        owner = OwnerProcess(self.folder / "parts", parts, scheme=self.scheme, secret=self.folder / "secret", **settings)
+        owner = OwnerProcess(
+            self.folder / "parts", parts, scheme=self.scheme, secret=self.folder / "secret", **settings
+        )
         return self.open.enter_context(owner)
 
     def link(self, owner: OwnerProcess) -> DelayProxy:
