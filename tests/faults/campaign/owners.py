@@ -1,21 +1,23 @@
-"""Owners of parts are killed, stopped, parted from their clients, starved and lied to, while a process samples from them.
+"""Owners of parts are killed, stopped, parted from clients, starved and lied to, while a process samples from them.
 
 It must go on with the same mini-batches and rows, bit for bit, or end with one error that says what is missing.
 """
 
 from __future__ import annotations
 
+import functools
+import importlib.util
+import itertools
 import json
 import os
+import secrets
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from functools import cached_property
-from itertools import islice
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -24,12 +26,13 @@ import numpy as np
 import torch
 
 from lightning_gnnload import GraphData, partition_graph
+from lightning_gnnload.owners.address import Address
 from tests import forkserver
 from tests.cluster.delay import DelayProxy
-from tests.cluster.owners import OwnerProcess, secret_file
 from tests.faults.campaign import owned
 from tests.faults.campaign.attack import Attack, Verdict
 from tests.integration.scripts import launch, toy
+from tests.unit.owners.serving import OwnerProcess
 
 SCRIPT = Path(owned.__file__)
 NUM_STEPS, PAUSE_S = 60, 0.02
@@ -52,17 +55,20 @@ class Case:
     def addresses(self) -> Path:
         return self.folder / "addresses.json"
 
-    def own(self, parts: str, **settings: Any) -> OwnerProcess:
-        owner = OwnerProcess(
-            self.folder / "parts", parts, scheme=self.scheme, secret=self.folder / "secret", **settings
-        )
-        return self.open.enter_context(owner)
+    def own(self, parts: str, environment: dict[str, str] | None = None) -> OwnerProcess:
+        """Starts an owner of parts, and waits until it serves."""
+        options = ("--parts", parts, "--listen", f"{self.scheme}127.0.0.1:0")
+        owner = OwnerProcess(self.folder / "parts", self.folder / "secret", *options, environment=environment)
+        self.open.enter_context(owner)
+        owner.wait_until_ready()
+        return owner
 
     def link(self, owner: OwnerProcess) -> DelayProxy:
-        return self.open.enter_context(DelayProxy(owner.port))
+        return self.open.enter_context(DelayProxy(port_of(owner)))
 
-    def name(self, *ports: int) -> None:
-        """Writes which addresses owners have from here on."""
+    def name(self, *where: OwnerProcess | DelayProxy) -> None:
+        """Writes where owners are from here on."""
+        ports = [each.port if isinstance(each, DelayProxy) else port_of(each) for each in where]
         unfinished = self.addresses.with_suffix(".new")
         unfinished.write_text(json.dumps([f"{self.scheme}127.0.0.1:{port}" for port in ports]))
         unfinished.replace(self.addresses)
@@ -123,20 +129,24 @@ class Client:
         self.process.wait()
 
 
+def port_of(owner: OwnerProcess) -> int:
+    return Address.parse(owner.address).port
+
+
 def killed_and_started_again(case: Case) -> str:
     """At another port; the link to the old one is gone."""
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
+    case.name(first, second)
     client = case.sample()
     case.moment(client)
     second.kill()
-    case.name(first.port, case.own("1").port)
+    case.name(first, case.own("1"))
     return case_ends(case)
 
 
 def killed_with_a_replica(case: Case) -> str:
     first, second, other = case.own("0"), case.own("1"), case.own("0,1")
-    case.name(first.port, second.port, other.port)
+    case.name(first, second, other)
     client = case.sample()
     case.moment(client)
     first.kill()
@@ -146,7 +156,7 @@ def killed_with_a_replica(case: Case) -> str:
 
 def killed_for_good(case: Case) -> str:
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
+    case.name(first, second)
     client = case.sample()
     case.moment(client)
     case.choose.choice((first, second)).kill()
@@ -155,28 +165,28 @@ def killed_for_good(case: Case) -> str:
 
 def stopped_with_a_replica(case: Case) -> str:
     first, second, other = case.own("0"), case.own("1"), case.own("0,1")
-    case.name(first.port, second.port, other.port)
+    case.name(first, second, other)
     client = case.sample()
     case.moment(client)
-    second.send(signal.SIGSTOP)
+    second.process.send_signal(signal.SIGSTOP)
     return case_ends(case)
 
 
 def stopped_for_a_while(case: Case) -> str:
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
+    case.name(first, second)
     client = case.sample()
     case.moment(client)
-    second.send(signal.SIGSTOP)
+    second.process.send_signal(signal.SIGSTOP)
     time.sleep(case.choose.uniform(0.1, 5.0))
-    second.send(signal.SIGCONT)
+    second.process.send_signal(signal.SIGCONT)
     return case_ends(case)
 
 
 def _linked(case: Case, harm: Callable[[DelayProxy], Any], heal: Callable[[DelayProxy], Any], most_s: float) -> str:
     first, second = case.own("0"), case.own("1")
     link = case.link(second)
-    case.name(first.port, link.port)
+    case.name(first, link)
     client = case.sample()
     case.moment(client)
     harm(link)
@@ -211,7 +221,7 @@ def full_disk(case: Case) -> str:
     (full / "filler").write_bytes(bytes(64 << 10))
     on_full = {"TMPDIR": str(full), "HOME": str(full), "XDG_CACHE_HOME": str(full), "XDG_RUNTIME_DIR": str(full)}
     first, second = case.own("0", environment=on_full), case.own("1", environment=on_full)
-    case.name(first.port, second.port)
+    case.name(first, second)
     case.sample()
     return case_ends(case)
 
@@ -219,7 +229,7 @@ def full_disk(case: Case) -> str:
 def two_clients(case: Case) -> str:
     """Of whom one is killed amid a request: the other does not notice."""
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
+    case.name(first, second)
     left, stays = case.sample(), case.sample()
     case.moment(left)
     left.process.kill()
@@ -235,17 +245,46 @@ def another_graph(case: Case) -> str:
     other = GraphData(type(data.graph)(data.graph.indptr, indices), x=data.x, y=data.y, train=data.train)
     partition_graph(other, case.folder / "others", 2, "random", hops=0, progress=False)
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
+    case.name(first, second)
     case.sample(parts="others")
     return case_ends(case)
 
 
 def no_secret(case: Case) -> str:
     first, second = case.own("0"), case.own("1")
-    case.name(first.port, second.port)
-    secret_file(case.folder / "other secret")
+    case.name(first, second)
+    write_secret(case.folder / "other secret")
     case.sample(secret="other secret")
     return case_ends(case)
+
+
+def write_secret(file: Path) -> None:
+    file.touch(0o600)
+    file.write_text(secrets.token_hex(16))
+
+
+def case_ends(case: Case) -> str:
+    """Waits for the last client, and says in a few words what came of it."""
+    digests, end = case.clients[-1].wait()
+    if digests != expected()[: len(digests)]:
+        return "other batches"
+    if end == "ended":
+        return "the same batches" if len(digests) == NUM_STEPS else "ended early"
+    return end.partition(":")[0]
+
+
+@functools.cache
+def expected() -> list[str]:
+    """What a process that has the whole graph comes to."""
+    data = toy.toy_data()
+    rows = data.stores["x"]
+
+    def gather(nodes: torch.Tensor) -> torch.Tensor:
+        out = torch.empty(len(nodes), rows.shape[1])
+        rows.gather(nodes, out)
+        return out
+
+    return list(itertools.islice(owned.digests(owned.SAMPLER, data.graph, gather), NUM_STEPS))
 
 
 WAYS: dict[str, tuple[Callable[[Case], str], str]] = {
@@ -260,30 +299,43 @@ WAYS: dict[str, tuple[Callable[[Case], str], str]] = {
     "a slow link": (slow, "the same batches"),
     "a full disk": (full_disk, "the same batches"),
     "two clients": (two_clients, "the same batches"),
-    "another graph's parts": (another_graph, "PartitionMismatchError"),
-    "without the secret": (no_secret, "refused"),
+    "another graph's parts": (another_graph, "OwnerLostError"),
+    "without the secret": (no_secret, "OwnerLostError"),
 }
-"""What is done, and what must come of it."""
-
-
-def case_ends(case: Case) -> str:
-    """What came of the last client, in a few words."""
-    digests, end = case.clients[-1].wait()
-    if digests != expected(len(digests)):
-        return "other batches"
-    if end == "ended":
-        return "the same batches" if len(digests) == NUM_STEPS else "ended early"
-    return end.partition(":")[0]
+"""What is done, and what must come of it. Who may ask anew for addresses waits for one that takes it, to the end of its
+patience."""
+_SCHEMES = {"TCP": "", "Flight": "grpc://"}
 
 
 class Owners(Attack):
     name = "owners"
-    good = frozenset({"the same batches", "named"})
-    ways = (*(f"{way}, over {front}" for way in WAYS for front in ("TCP", "Flight")),)
+    good = frozenset({"the same batches", "one clear error"})
+    ways = tuple(f"{way}, over {front}" for way in WAYS for front in _SCHEMES)
 
-    @cached_property
-    def digests(self) -> list[str]:
-        """What a process that has the whole graph comes to."""
-        data = toy.toy_data()
-        seeds = np.asarray(data.train)
-        return list(islice(owned.digests(owned.SAMPLER, data.graph, seeds, lambda nodes: data.x[nodes]), NUM_STEPS))
+    def obstacle(self, way: str) -> str:
+        if way.endswith("Flight") and importlib.util.find_spec("pyarrow") is None:
+            return "needs pyarrow, which the extra 'flight' installs"
+        if way.startswith("a full disk") and os.getuid():
+            return "needs root, to fill a disk of its own"
+        return ""
+
+    def trial(self, way: str, choose: Random, folder: Path) -> Verdict:
+        harm, _, front = way.rpartition(", over ")
+        do, wanted = WAYS[harm]
+        folder.mkdir()
+        partition_graph(toy.toy_data(), folder / "parts", 2, "random", hops=0, progress=False)
+        write_secret(folder / "secret")
+        with ExitStack() as stack:
+            case = Case(folder, choose, _SCHEMES[front], stack)
+            came = do(case)
+            seen = (folder / "log").read_text() + str(case.clients[-1].lines[-1:])
+            figures = {"s of the longest pause": case.clients[-1].longest_pause_s}
+        if came == wanted != "the same batches":
+            came = "one clear error"
+        elif (
+            came == "the same batches"
+            and harm == "killed, started again"
+            and figures["s of the longest pause"] > ANSWERS_S
+        ):
+            came = "the same batches, late"
+        return Verdict(came, seen, figures)

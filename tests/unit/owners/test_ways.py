@@ -110,7 +110,6 @@ def test_strangers_who_say_little_hold_nothing(partition: Partition, tmp_path: P
         open_front(Owner(partition), Address(scheme, "127.0.0.1", 0), SECRET.encode(), certificate) as front,
         ExitStack() as strangers,
     ):
-        held = []
         for _ in range(200):
             connection = socket.create_connection((front.address.host, front.address.port))
             strangers.callback(connection.close)
