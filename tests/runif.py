@@ -19,6 +19,7 @@ EXTRA_MODULES = {
     "partition": "pymetis",
     "relbench": "pyarrow",
     "tables": "duckdb",
+    "flight": "pyarrow",
     "faiss": "faiss",
 }
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -54,11 +55,17 @@ def served(
 class OwnerProcess:
     """``gnnload own`` as a process; it is killed in the end, whatever state it is in."""
 
-    def __init__(self, folder: Path, secret_file: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, secret_file: Path, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         command = [sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "own", str(folder), "--json"]
         self.process = subprocess.Popen(
-            [*command, "--secret-file", str(secret_file), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, "--secret-file", str(secret_file), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
         )
+        self.address = ""
 
     def wait_until_ready(self) -> str:
         """Returns its address."""
@@ -66,7 +73,8 @@ class OwnerProcess:
         assert self.process.stderr is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
-        return json.loads(line)["address"]
+        self.address = json.loads(line)["address"]
+        return self.address
 
     def kill(self) -> None:
         self.process.kill()
