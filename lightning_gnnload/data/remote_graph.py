@@ -103,8 +103,9 @@ def _list_array(name: str) -> property:
             raise RemoteListsError(
                 f"{name}: the graph's lists are not on this machine, but with the owners of its parts, who draw "
                 "mini-batches by graph='remote'. What reads lists itself cannot: order='proximity', cache policies by "
-                "degrees or by the law of the draws, links and their negatives, edge ids in other libraries' formats, "
-                "inference by layers, devices. Leave that out, or give the whole graph in place of the partition."
+                "degrees or by the law of the draws, links whose edges are given by id, edge ids in other libraries' "
+                "formats, inference by layers, devices. Leave that out, or give the whole graph in place of the "
+                "partition."
             )
 
     return property(read)
