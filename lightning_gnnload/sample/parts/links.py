@@ -16,6 +16,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.group.group import OwnedLists, SamplingGroup, operation
 from lightning_gnnload.sample.group.messages import MOST, Message, narrow
+from lightning_gnnload.sample.naming import edge_names
 from lightning_gnnload.sample.seeds.lookup import EdgeLookup
 
 _CODES = 2**32
@@ -40,10 +41,19 @@ class PartLookup(EdgeLookup):
         return np.concatenate(positions), np.concatenate(pairs)
 
     def find_ids(self, edge_type: int, dst: np.ndarray, edge_ids: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        raise SamplerConfigError(
-            "edges are given by id, but parts do not keep the order of edge lists. Give the ends of edges alone, "
-            "SeedTable(src=..., dst=...) without edge_ids=, or give the whole graph in place of the partition."
-        )
+        if not self.group.owned.graph.has("edge_order"):
+            raise SamplerConfigError(
+                "edges are given by id, but the parts do not keep the order of edge lists. Build the graph with "
+                "keep_order=True and partition it again, or give the ends of edges alone."
+            )
+        positions, sources = np.full((2, len(dst)), -1)
+        settings, columns = {"edge_type": edge_type}, {"edge_ids": edge_ids}
+        for answer in self.group.ask("links_named", self._new_ids(dst), settings, columns):
+            found = answer.numbers("found", 2, len(answer.positions)).astype(np.bool_)
+            at = answer.positions[found]
+            positions[at] = answer.numbers("positions", MOST, len(at))
+            sources[at] = answer.numbers("sources", self._num_nodes, len(at))
+        return positions, sources
 
     def are_edges(self, edge_type: int, src: np.ndarray, dst: np.ndarray, until: np.ndarray | None) -> np.ndarray:
         found = np.zeros(len(src), np.bool_)
@@ -110,10 +120,29 @@ def links_between(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping
     """Finds all edges of a type from sources, by their ids in the whole graph, to own nodes: their positions there."""
     places, pairs = _edges_between(owned, rows, _sources(owned, task, len(rows)), _edge_type(owned.graph, task))
     order = np.argsort(pairs, kind="stable")
-    graph, at = owned.graph, rows[pairs[order]]
-    assert graph.origin is not None
-    positions = places[order] - graph.indptr[at] + graph.origin.edge_starts[at]
+    positions = edge_names(owned.graph, rows[pairs[order]], places[order])
     return {"counts": narrow(np.bincount(pairs, minlength=len(rows))), "positions": narrow(positions)}
+
+
+@operation
+def links_named(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+    """Finds the edges of a type with these ids, in the list of their type, that lead to own nodes: which there are,
+    their positions in the whole graph, and their sources' ids there."""
+    graph, ids = owned.graph, task.numbers("edge_ids", MOST)
+    if len(ids) != len(rows) or graph.edge_order is None:
+        raise SamplerConfigError(f"{len(ids)} edges are named for {len(rows)} nodes, in parts that keep their ids.")
+    named = {"edge_ids": ids.astype(np.int64), "edge_order": graph.edge_order}
+    places, pairs = _edges_of(graph, rows, _edge_type(graph, task), named)
+    first = np.unique(pairs, return_index=True)[1]
+    places, pairs = places[first], pairs[first]
+    found = np.zeros(len(rows), np.uint8)
+    found[pairs] = 1
+    sources = graph.names_of(graph.indices[places])
+    return {
+        "found": found,
+        "positions": narrow(edge_names(graph, rows[pairs], places)),
+        "sources": narrow(sources, owned.num_nodes),
+    }
 
 
 @operation
@@ -151,12 +180,22 @@ def _edges_between(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the positions of edges in the part's ``indices``, and of which pair each is; ``src`` are nodes of the
     part, -1 for those that lie elsewhere and so lead to none of it."""
-    graph = owned.graph
-    pairs = np.flatnonzero(src >= 0)
-    begins = np.zeros(len(pairs), np.int64)
+    known = np.flatnonzero(src >= 0)
+    edges, pairs = _edges_of(owned.graph, rows[known], edge_type, {"sources": src[known]})
+    return edges, known[pairs]
+
+
+def _edges_of(
+    graph: Graph, rows: np.ndarray, edge_type: int | None, wanted: Mapping[str, np.ndarray]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the positions of the edges into ``rows`` that are ``wanted``, as :func:`.ops.find_edges` has it, and of
+    which row each is."""
+    pairs, begins = np.arange(len(rows)), np.zeros(len(rows), np.int64)
     positions, of_pair = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    while len(pairs):  # as often as there are edges between the same endpoints
-        edges = ops.find_edges(graph.whole_lists, graph.indices, 0, rows[pairs], sources=src[pairs], begins=begins)
+    keys = {name: array for name, array in wanted.items() if name != "edge_order"}
+    while len(pairs):  # as often as there are such edges of one node
+        some = {**wanted, **{name: array[pairs] for name, array in keys.items()}}
+        edges = ops.find_edges(graph.whole_lists, graph.indices, 0, rows[pairs], **some, begins=begins)
         pairs, edges = pairs[edges >= 0], edges[edges >= 0]
         is_of_type = np.ones(len(edges), np.bool_)
         if edge_type is not None and graph.edge_type is not None:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lightning_gnnload import Graph, Negatives, NeighborSampler, SeedTable
+from lightning_gnnload import Graph, GraphData, Negatives, NeighborSampler, SeedTable, partition_graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.remote_graph import RemoteGraph
-from lightning_gnnload.errors import ExchangeError, GraphDataError, SamplerConfigError
+from lightning_gnnload.errors import ExchangeError, GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
@@ -22,17 +23,21 @@ BUYS, BACK, KNOWS = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("us
 ROWS = 24
 
 
-def typed_graph(seed: int, *, timed: bool, flat: bool = False) -> Graph:
+def edge_lists(seed: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    return rng.integers(0, 14, 90), rng.integers(0, 9, 90), rng.integers(0, 12, 90)
+
+
+def typed_graph(seed: int, *, timed: bool, flat: bool = False, keep_order: bool = False) -> Graph:
     """Half of all pairs of users and items are edges, some of them several times, so that most negatives are drawn
     again."""
-    rng = np.random.default_rng(seed)
-    users, items = rng.integers(0, 14, 90), rng.integers(0, 9, 90)
+    rng = np.random.default_rng(seed + 100)
+    users, items, times = edge_lists(seed)
     friends = rng.integers(0, 14, (2, 60))
-    times = rng.integers(0, 12, 90)
     if flat:
         when: dict[str, Any] = {"edge_time": times, "node_time": rng.integers(0, 8, 23)} if timed else {}
-        return Graph.from_coo(users, 14 + items, 23, **when)
-    described: dict[str, Any] = {}
+        return Graph.from_coo(users, 14 + items, 23, keep_order=keep_order, **when)
+    described: dict[str, Any] = {"keep_order": keep_order}
     if timed:
         described["edge_time"] = {BUYS: times, BACK: times}
         described["node_time"] = {"item": rng.integers(0, 8, 9)}
@@ -126,17 +131,37 @@ def test_where_all_pairs_are_edges_nothing_is_false() -> None:
     over_parts(parts_of(graph), work)
 
 
-def test_edges_given_by_id_are_refused_by_name() -> None:
+@pytest.mark.parametrize("exclude", ["self", "reverse"])
+@pytest.mark.parametrize("shape", ["flat", "typed"])
+def test_edges_given_by_id(shape: str, exclude: Any) -> None:
+    """Of several edges between the same ends, one; and its reverse, by the same id where that is of another type."""
+    graph = typed_graph(3, timed=True, flat=shape == "flat", keep_order=True)
+    rows = np.random.default_rng(2).permutation(90)[:ROWS]
+    users, items, times = edge_lists(3)
+    offset, kind = (14, {}) if shape == "flat" else (0, {"edge_type": "buys"})
+    table = SeedTable(src=users[rows], dst=offset + items[rows], time=times[rows] + 1, edge_ids=rows, **kind)
+    links, sampler = LinkSettings(exclude=exclude), NeighborSampler([3])
+    expected = asked(seed_kind(graph, sampler, table, links), np.arange(ROWS), 0)
+
+    def work(colleagues: SamplingGroup) -> list[Any]:
+        collective = CollectiveSampler(sampler, colleagues)
+        outline: Any = outline_of(graph)
+        wrong = SeedTable(src=users[rows[:1]], dst=offset + items[rows[:1]], time=[9], edge_ids=[rows[1]], **kind)
+        with pytest.raises(SeedError, match=rf"edge {rows[1]} .*does not lead from (user|node) {users[rows[0]]} to"):
+            seed_kind(outline, collective, wrong, links).ask(np.array([0]), DrawKey(0, 0, 0))
+        return asked(seed_kind(outline, collective, table, links), np.arange(ROWS), 0)
+
+    assert over_parts(parts_of(graph), work) == [expected] * 3
+    assert len(expected[1]["excluded"]) >= ROWS
+
+
+def test_edges_given_by_ids_that_were_not_kept_are_refused_by_name() -> None:
     graph = typed_graph(0, timed=False, flat=True)
-    table = SeedTable(src=[0], dst=[15], edge_ids=[3])
 
     def work(colleagues: SamplingGroup) -> None:
-        collective = CollectiveSampler(NeighborSampler([2]), colleagues)
-        kind = seed_kind(outline_of(graph), collective, table, LinkSettings(exclude="self"))
-        with pytest.raises(
-            SamplerConfigError, match=r"edges are given by id, but parts do not keep .* without edge_ids="
-        ):
-            kind.ask(np.array([0]), DrawKey(0, 0, 0))
+        lookup = CollectiveSampler(NeighborSampler([2]), colleagues).lookup
+        with pytest.raises(SamplerConfigError, match=r"edges are given by id, but .* do not keep .* keep_order=True"):
+            lookup.find_ids(0, np.array([0]), np.array([15]))
 
     over_parts(parts_of(graph), work)
 
@@ -167,3 +192,22 @@ def test_what_is_no_question_gets_no_answer(operation: str, settings: Any, colum
 
     [partition] = [disjoint(graph, np.zeros(graph.num_nodes, np.int64), 1)]
     over_parts(partition, work)
+
+
+def test_links_of_a_head_name_their_edges_as_those_of_the_whole_graph(tmp_path: Path) -> None:
+    """A run over the whole graph goes on over owners, whose parts keep the user's ids of edges."""
+    edges = np.random.default_rng(0).integers(0, 20, (2, 90))
+    table = SeedTable(src=edges[0, :30], dst=edges[1, :30], edge_ids=np.arange(30))
+    data = GraphData(Graph.from_coo(*edges, 20, keep_order=True), train=table)
+    partition = partition_graph(data, tmp_path / "parts", 2, hops=0, progress=False)
+    head, links = partition.graph_data.graph, LinkSettings(Negatives("triplet", num=2), "reverse")
+    whole = seed_kind(data.graph, NeighborSampler([2]), table, links)
+
+    def work(colleagues: SamplingGroup) -> list[Any]:
+        kind = seed_kind(head, CollectiveSampler(NeighborSampler([2]), colleagues), table, links)
+        assert kind.settings_by_name == whole.settings_by_name
+        draw = kind.ask(np.arange(30), DrawKey(0, 0, 0)).draw
+        return [draw.seeds.tolist(), draw.queries.excluded.tolist()]
+
+    draw = whole.ask(np.arange(30), DrawKey(0, 0, 0)).draw
+    assert over_parts(partition, work) == [[draw.seeds.tolist(), draw.queries.excluded.tolist()]] * 2
