@@ -1,11 +1,10 @@
-"""Owner: what a process answers for the parts of a graph that it has, whoever asks, over whatever connection."""
+"""Owner: what a process does that has parts of a partition, and answers for them."""
 
 from __future__ import annotations
 
-import threading
 import zlib
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -14,115 +13,125 @@ from lightning_gnnload.data.features import FeatureStore, byte_rows
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import ExchangeError, PartitionError
-from lightning_gnnload.sample.group.group import OPERATIONS, PROTOCOL, OwnedLists
+from lightning_gnnload.host.pages import scratch_rows
+from lightning_gnnload.sample.group.group import OPERATIONS, PROTOCOL, Operation, OwnedLists
 from lightning_gnnload.sample.group.messages import Message
-from lightning_gnnload.sample.parts import lists  # noqa: F401  what owners do for others
+from lightning_gnnload.sample.parts import lists  # noqa: F401  what owners are asked for
 
-CHUNK_BYTES = 2 << 20
-"""Rows are gathered and sent so many bytes at a time: a processor's cache holds them until they are sent."""
+ROWS = "rows"
+"""The operation that gathers rows of a table, beside those of :data:`.OPERATIONS`."""
+MOST_IDS = 1 << 24
+"""Of one request."""
+_PIECE_BYTES = 1 << 20
+"""Rows are gathered and sent piece by piece: one of this size is still in the cache when it is sent."""
+
+
+class Reply(NamedTuple):
+    """What an owner answers: uint8 pieces, ``num_bytes`` in all. A piece is valid until the next is asked for."""
+
+    num_bytes: int
+    pieces: Iterable[np.ndarray]
 
 
 class Owner:
-    """Answers for parts of a graph: draws in their lists, and gathers rows of their nodes and edges. Thread-safe.
+    """Answers for some parts of a partition: draws from their lists, and gathers their rows. Thread-safe.
 
-    It keeps no state between requests, so any other owner of the part answers alike, bit for bit.
+    It has no state but what it maps, so that any process that maps the same folder gives the same answers.
 
     Args:
-        partition: loaded from its folder, made with ``hops=0``.
-        parts: which it answers for; None: all.
+        partition: made with ``hops=0``, so that each list and row lies with its owner.
+        parts: the numbers of those to answer for; None: all.
+        operations: what it can be asked for, by name.
 
     Raises:
-        PartitionError: another kind of partition, or no such part.
+        PartitionError: parts that hold hops of their seeds, or numbers of none.
+        StoreFormatError: a part's folder is not here, or broken.
 
-    Source: BGL (NSDI'23), section 3.1, graph store servers; DSP (PPoPP'23), section 3.1, the layout.
+    Example:
+        >>> from lightning_gnnload import Graph, GraphData, load_partition, partition_graph
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), x=torch.arange(8.0), train=range(8))
+        >>> _ = partition_graph(ring, "parts", 2, hops=0, progress=False)
+        >>> owner = Owner(load_partition("parts"), [1])
+        >>> owner.parts, owner.hello["tables"]
+        ((1,), {'x': 4})
     """
 
-    def __init__(self, partition: Partition, parts: Sequence[int] | None = None) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        parts: Sequence[int] | None = None,
+        operations: Mapping[str, Operation] = OPERATIONS,
+    ) -> None:
+        numbers = range(partition.num_parts) if parts is None else parts
+        if wrong := [part for part in numbers if not 0 <= part < partition.num_parts]:
+            raise PartitionError(f"there is no part {wrong[0]}: {partition!r} has 0 to {partition.num_parts - 1}.")
         if partition.is_self_reliant:
             raise PartitionError(
-                f"{partition} holds {partition.hops} hops of its seeds in each part, which samples alone. Owners "
-                "answer for parts that hold each list once: gnnload partition ... --hops 0."
+                f"{partition!r}: parts that hold {partition.hops} hops of their seeds have no owners, as each is "
+                "sampled by itself. Make one with hops=0: gnnload partition ... --hops 0."
             )
-        self.parts = tuple(range(partition.num_parts)) if parts is None else tuple(sorted(set(parts)))
-        if not self.parts or not 0 <= self.parts[0] <= self.parts[-1] < partition.num_parts:
-            raise PartitionError(f"parts {list(self.parts)} are to be owned, of {partition.num_parts}, from 0 on.")
         self.partition = partition
-        self._lists: dict[int, OwnedLists] = {}
-        self._mapping = threading.Lock()
+        self.parts = tuple(sorted(set(numbers)))
+        self._operations = operations
+        # Mapped now: the first request shall not wait, and a broken part is told before any comes.
+        self._lists = {part: OwnedLists(partition, part) for part in self.parts}
+        self.hello = self._introduce()
+        """What a client is told first, JSON values: whose parts these are, which, and what they hold."""
 
-    def open(self) -> None:
-        """Maps the parts; otherwise the first requests do."""
-        for part in self.parts:
-            self._owned(part)
-
-    @property
-    def identity(self) -> dict[str, Any]:
-        """What clients compare before they ask: the graph, its numbering, and which parts are here; JSON values."""
-        graph = self._owned(self.parts[0]).graph
-        return {
-            **identity_of(self.partition),
-            "parts": list(self.parts),
-            "columns": [name for name in Graph.ARRAYS if getattr(graph, name) is not None],
-        }
-
-    def answer(self, task: Message) -> np.ndarray:
-        """Does what a task asks for, by one of :data:`.OPERATIONS`; returns its result as a message, uint8 ``[bytes]``.
+    def answer(self, task: np.ndarray) -> Reply:
+        """Answers a request, the bytes of a :class:`.Message` (uint8, aligned to 8): ``about`` names the operation and
+        the part, ``rows`` are those of the part's own nodes, or of its own rows of the table that ``about`` names.
 
         Raises:
-            ExchangeError: the task is none that this owner can do.
+            ExchangeError: it is no request, or of a part, an operation, a table or rows that are not here.
         """
-        owned = self._owned(task.about.get("part"))
-        serve = OPERATIONS.get(str(task.about.get("operation")))
-        if serve is None:
-            raise ExchangeError(f"{task.about.get('operation')!r:.100} is nothing that owners do.")
-        return Message({}, serve(owned, owned.rows_of(task), task)).to_bytes()
+        message = Message.from_bytes(task)
+        part, operation = (message.about.get(name) for name in ("part", "operation"))
+        if type(part) is not int or (owned := self._lists.get(part)) is None:
+            raise ExchangeError(f"part {part!r} is asked for, but this owner has {list(self.parts)}.")
+        if len(message.arrays.get("rows", ())) > MOST_IDS:
+            raise ExchangeError(f"more than {MOST_IDS} rows are asked for at once.")
+        if operation == ROWS:
+            return self._gather(part, message)
+        if not isinstance(operation, str) or operation not in self._operations:
+            raise ExchangeError(f"there is no operation {operation!r}: do client and owner run the same version?")
+        try:
+            serve = self._operations[operation]
+            answer = Message({}, serve(owned, owned.rows_of(message), message)).to_bytes()
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            # Of settings or columns that the operation cannot use: as bad on any other owner.
+            raise ExchangeError(f"{operation} cannot be done: {type(error).__name__}: {error}") from error
+        return Reply(len(answer), [answer])
 
-    def rows(self, task: Message) -> tuple[int, Iterator[np.ndarray]]:
-        """Gathers rows of a table that a part has; returns how many bytes they are, and these in pieces, of which each
-        is valid until the next is asked for.
+    def _gather(self, part: int, message: Message) -> Reply:
+        table, stores = message.about.get("table"), self.partition.parts[part].stores
+        if not isinstance(table, str) or table not in stores:
+            raise ExchangeError(f"there is no table {table!r} in part {part}, but {', '.join(stores) or 'none'}.")
+        # All of them before the first is sent: what begins to come comes whole.
+        rows = message.numbers("rows", stores[table].shape[0])
+        return Reply(len(rows) * stores[table].row_bytes, _gathered(stores[table], rows))
 
-        Raises:
-            ExchangeError: there is no such table, or a row is none of the part's.
-        """
-        part, name = self._part(task.about.get("part")), task.about.get("table")
-        store = self.partition.parts[part].stores.get(str(name))
-        if store is None:
-            raise ExchangeError(
-                f"part {part} has no table {name!r:.100}; it has {list(self.partition.parts[part].stores)}."
-            )
-        rows = task.numbers("rows", store.shape[0])
-        return len(rows) * store.row_bytes, _gather(store, rows)
-
-    def _part(self, part: Any) -> int:
-        if type(part) is not int or part not in self.parts:
-            raise ExchangeError(f"part {part!r:.20} is not here; this owner has {list(self.parts)}.")
-        return part
-
-    def _owned(self, part: Any) -> OwnedLists:
-        part = self._part(part)
-        with self._mapping:
-            if part not in self._lists:
-                self._lists[part] = OwnedLists(self.partition, part)
-            return self._lists[part]
-
-
-def identity_of(partition: Partition) -> dict[str, Any]:
-    """Returns what an owner and its client must have alike; JSON values."""
-    return {
-        "protocol": PROTOCOL,
-        "fingerprint": partition.fingerprint,
-        "num_parts": partition.num_parts,
-        # Parts may be of equal sizes and yet of other nodes, which would be answered for unnoticed.
-        "numbering": f"{zlib.crc32(np.ascontiguousarray(partition.node_ids).data):08x}",
-    }
+    def _introduce(self) -> dict[str, Any]:
+        graphs = [owned.graph for owned in self._lists.values()]
+        columns = [name for name in Graph.ARRAYS if any(graph.has(name) for graph in graphs)]
+        stores = self.partition.parts[self.parts[0]].stores if self.parts else {}
+        tables = {name: store.row_bytes for name, store in stores.items()}
+        return {"parts": list(self.parts), "columns": columns, "tables": tables, **identity(self.partition)}
 
 
-def _gather(store: FeatureStore, rows: np.ndarray) -> Iterator[np.ndarray]:
-    if not len(rows) or not store.row_bytes:
-        return
-    at_once = min(max(CHUNK_BYTES // store.row_bytes, 1), len(rows))
-    out = torch.empty(at_once, store.shape[1], dtype=store.dtype)
-    for begin in range(0, len(rows), at_once):
-        ids = torch.from_numpy(rows[begin : begin + at_once].astype(np.int64))
-        store.gather(ids, out[: len(ids)])
-        yield byte_rows(out[: len(ids)]).reshape(-1)
+def identity(partition: Partition) -> dict[str, Any]:
+    """Returns what an owner and its clients must have alike: JSON values."""
+    content = partition.folder_fingerprint
+    if content is None:
+        content = f"{zlib.crc32(np.ascontiguousarray(partition.node_ids).data):08x}"
+    return {"protocol": PROTOCOL, "fingerprint": partition.fingerprint, "content": content}
+
+
+def _gathered(store: FeatureStore, rows: np.ndarray) -> Iterator[np.ndarray]:
+    most = max(_PIECE_BYTES // max(store.row_bytes, 1), 1)
+    # While the system still sends a piece out of its own memory, the next one is gathered.
+    with scratch_rows(min(most, len(rows)), store.shape[1], store.dtype) as memory:
+        for begin in range(0, len(rows), most):
+            ids = rows[begin : begin + most].astype(np.int64)
+            store.gather(torch.from_numpy(ids), memory[: len(ids)])
+            yield byte_rows(memory[: len(ids)]).reshape(-1)

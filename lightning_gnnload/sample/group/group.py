@@ -81,16 +81,18 @@ class Traffic:
 class SamplingGroup(ABC):
     """Those who hold the parts of a graph, as who samples by them sees them: ranks that sample together, or owners.
 
-    Any thread may :meth:`ask`. ``owned`` has what is known of the graph: columns, types, clock. ``traffic`` counts what
-    was asked for here, by operation.
+    Any thread may :meth:`ask`. ``traffic`` counts what was asked for here, by operation.
     """
-
-    owned: KnownGraph
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.traffic: dict[str, Traffic] = {}
         self._counting = threading.Lock()
+
+    @property
+    @abstractmethod
+    def owned(self) -> KnownGraph:
+        """Returns what is known of the graph: columns, types, clock."""
 
     @property
     @abstractmethod
@@ -110,7 +112,8 @@ class SamplingGroup(ABC):
         columns: Mapping[str, np.ndarray] | None = None,
         shared: Mapping[str, np.ndarray] | None = None,
     ) -> list[Answer]:
-        """Asks each node's owner to run an operation on it; returns one answer a part that owns any of ``nodes`` (new ids, int64 ``[D]``).
+        """Asks each node's owner to run an operation on it; returns one answer a part that owns any of ``nodes`` (new
+        ids, int64 ``[D]``).
 
         ``settings`` are JSON values for all; of ``columns`` (arrays ``[D]``) each owner gets its nodes' values, of
         ``shared`` all. ExchangeError, OwnerLostError: nobody can answer.
@@ -157,8 +160,8 @@ class SamplingGroup(ABC):
 class RankGroup(SamplingGroup):
     """Connects the ranks that sample together, each with one part of the graph; all of them open it together.
 
-    Close it on every rank when sampling ends, or :meth:`fail`; it closes ``exchange``. ``operations`` are what ranks can
-    be asked for by name, the same on all.
+    Close it on every rank when sampling ends, or :meth:`fail`; it closes ``exchange``. ``operations`` are what ranks
+    can be asked for by name, the same on all.
 
     Raises PartitionError where parts and ranks differ in number, PartitionMismatchError where another rank has another
     partition, ExchangeError where one is gone, late, or of another version.
@@ -171,11 +174,15 @@ class RankGroup(SamplingGroup):
         self._exchange = exchange
         self._operations = operations
         try:
-            self.owned = self._meet()
+            self._owned = self._meet()
             self._all_to_all = AllToAll(exchange, self._serve)
         except BaseException:
             exchange.close()
             raise
+
+    @property
+    def owned(self) -> OwnedLists:
+        return self._owned
 
     @property
     def rank(self) -> int:
