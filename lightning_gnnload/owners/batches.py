@@ -142,7 +142,7 @@ class _Colleagues(Owners):
     own: Owner
 
     def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-        parts, numbers = self.partition.parted[table].places.of(rows)
+        parts, numbers = self.partition.parted[table].locate(rows)
         is_own = np.isin(parts, self.own.parts)
         at = np.arange(len(rows)) if positions is None else positions
         elsewhere = np.flatnonzero(~is_own)
@@ -186,7 +186,8 @@ class OwnedBatches:
 
     def store(self, name: str, table: PartedTable) -> PushedFeatureStore:
         """Returns the store of a table whose rows come with mini-batches."""
-        self._tables.append(name)
+        if name not in self._tables:
+            self._tables.append(name)
         return PushedFeatureStore(name, table, self)
 
     def ask(self, sampler: dict[str, Any], draw: Draw) -> Message:

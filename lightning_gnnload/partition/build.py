@@ -138,7 +138,11 @@ def partition_graph(
             "phases": list(names),
             "settings": {"seed": seed, **_settings(way)},
             "parts": checksums,
-            **({} if rows is None else {"rows": rows.described(), "columns": array_names(graph)}),
+            **(
+                {}
+                if rows is None
+                else {"rows": rows.described(), "columns": array_names(graph), "order_checksum": graph.order_checksum}
+            ),
         }
         describe = partial(write_manifest, target, **{"num_nodes": graph.num_nodes, **written})
         # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.

@@ -50,6 +50,7 @@ class Head:
         for name, array in per_node.items():
             if array.shape != (partition.num_nodes,):
                 raise GraphFormatError(f"{name} is {list(array.shape)}, but one a node is needed.")
+        order_checksum = described.get("order_checksum")
         graph = RemoteGraph(
             partition.num_nodes,
             described["num_edges"],
@@ -57,6 +58,7 @@ class Head:
             columns,
             types=open_types(self.manifest),
             clock=open_clock(self.manifest, self.arrays),
+            order_checksum=order_checksum if type(order_checksum) is int else None,
             **per_node,
         )
         return open_data(self.manifest, self.arrays, graph, self.stores)

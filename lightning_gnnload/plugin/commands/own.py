@@ -24,7 +24,7 @@ from lightning_gnnload.owners.address import (
     own_secret_file,
     read_secret,
 )
-from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.ways import AUTHORITY_FILE, Certificate, open_front
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.storage.partitions import StoredPartition, load_partition
@@ -70,7 +70,7 @@ def _serve(options: argparse.Namespace) -> int:
     parts = options.parts if options.parts is not None else partition.parts_here
     if not parts:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
-    with open_front(Owner(partition, parts), address, secret, certificate, _told()) as front:
+    with open_front(BatchOwner(partition, parts, secret), address, secret, certificate, _told()) as front:
         if options.json:
             print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
         else:

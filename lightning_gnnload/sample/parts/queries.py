@@ -154,7 +154,11 @@ def from_task(task: Message, num_pairs: int) -> Queries | None:
         name: array.astype(dtypes.get(name, np.uint32), copy=False) for name, array in arrays.items()
     }
     settings: dict[str, Any] = {name: about.get(name) for name in ("by_row", "along_path", "path_end")}
-    return Queries(columns.pop("query"), **columns, **settings)
+    queries = Queries(columns.pop("query"), **columns, **settings)
+    # Before those of other lists are left out, so that a mistake is one in any part.
+    if "excluded_query" in columns and columns["excluded_query"].max(initial=0) >= queries.num_queries:
+        raise ExchangeError(f"edges are left out of a query beyond the {queries.num_queries} that there are.")
+    return queries
 
 
 def here(queries: Queries, graph: Graph, rows: np.ndarray) -> Queries:
