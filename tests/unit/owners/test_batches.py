@@ -131,9 +131,9 @@ def test_another_owner_makes_those_of_one_that_is_gone(tmp_path: Path) -> None:
     local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=5, labels=data.y)
     here = BatchSource(data, local)
     with ExitStack() as stack:
-        partition, batches, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        partition, _, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
         # A second owner of all parts.
-        other, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        _, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
         addresses = [str(front.address), str(spare.address)]
         both = Owners.connect(partition, addresses, secret=SECRET, patience_s=10)
         stack.callback(both.close)
