@@ -204,7 +204,7 @@ class OwnedBatches:
             arrays |= {**by_seed, **shared}
         # Who draws and does not gather, to rank rows for a cache say, is not sent them again.
         latest.unwanted |= latest.rows.keys()
-        latest.draw, latest.rows = None, {}
+        latest.forget()
         tables = [name for name in self._tables if name not in latest.unwanted]
         about |= {
             "operation": BATCH,
@@ -223,8 +223,10 @@ class OwnedBatches:
         for (name, num_bytes), (_, _, checksum) in zip(sizes, head.about["tables"], strict=True):
             latest.rows[name] = checksum, answer[at : at + num_bytes]
             at += num_bytes
-        latest.draw, latest.head = draw, head
-        return head
+        # Copied, as a view would keep the answer, with all its rows, until the next mini-batch has come.
+        latest.head = Message(head.about, {key: array.copy() for key, array in head.arrays.items()})
+        latest.draw = draw
+        return latest.head
 
     def take(self, name: str, ids: np.ndarray) -> np.ndarray | None:
         """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, where they are of
@@ -242,10 +244,13 @@ class _Latest(threading.local):
     tables whose rows it has left there before."""
 
     def __init__(self) -> None:
+        self.forget()
+        self.unwanted: set[str] = set()
+
+    def forget(self) -> None:
         self.draw: Draw | None = None
         self.head = Message({}, {})
         self.rows: dict[str, tuple[int, np.ndarray]] = {}
-        self.unwanted: set[str] = set()
 
 
 class OwnedSampler(Relayed):
@@ -266,8 +271,11 @@ class OwnedSampler(Relayed):
         queries = draw.queries
         check_seeds(draw.seeds, partition.num_nodes, None if queries is None else queries.of_seed)
         head = self.batches.ask(self._described, draw)
-        begin, end = head.arrays["begin"], head.arrays["end"]
-        layout = _checked(_read(head.about["layout"]), begin, end, draw.seeds, partition.num_nodes)
+        try:
+            begin, end = head.arrays["begin"], head.arrays["end"]
+            layout = _checked(_read(head.about["layout"]), begin, end, draw.seeds, partition.num_nodes)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ExchangeError(f"an owner sent what is no mini-batch: {type(error).__name__}: {error}") from error
         last = _aligned_end(memory)
         if len(begin) + len(end) > last:
             raise ArenaTooSmall(len(begin) + len(end) + ARENA_ALIGNMENT)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -129,9 +131,9 @@ def test_another_owner_makes_those_of_one_that_is_gone(tmp_path: Path) -> None:
     local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=5, labels=data.y)
     here = BatchSource(data, local)
     with ExitStack() as stack:
-        partition, batches, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        partition, _, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
         # A second owner of all parts.
-        other, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        _, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
         addresses = [str(front.address), str(spare.address)]
         both = Owners.connect(partition, addresses, secret=SECRET, patience_s=10)
         stack.callback(both.close)
@@ -225,3 +227,35 @@ def test_requests_that_cannot_be_are_refused(changes: dict, words: str, tmp_path
         # And the owner serves on.
         sound = Message({**about, "key": [0, 0, 0, 0]}, {"seeds": np.array([0, 1])})
         assert len(batches.owners().ask_part(0, sound))
+
+
+@pytest.mark.parametrize("layout", [[1.5, [], 0, -1], [1], "text", [2, [[0]], 16, -1], None])
+def test_what_is_no_layout_is_refused(layout: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([2]), data.split("train"), batch_size=2, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 1) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        monkeypatch.setattr("lightning_gnnload.owners.batches._written", lambda _: layout)
+        with pytest.raises(ExchangeError, match="an owner sent"):
+            content(there, 0)
+
+
+def test_rows_are_let_go_once_they_are_taken(tmp_path: Path) -> None:
+    data = graph_data(width=64)
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=7, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there, owners = remote_source(partition, batches, local), batches.owners()
+        ask, answers = owners.ask_part, []
+
+        def ask_part(part: int, task: object) -> np.ndarray:
+            answer = ask(part, task)
+            answers.append(weakref.ref(answer))
+            return answer
+
+        owners.ask_part = ask_part
+        content(there, 0)
+        gc.collect()
+        # A view of it that is kept holds each thread's whole mini-batch until the next one has come.
+        assert [answer() is None for answer in answers] == [True]
