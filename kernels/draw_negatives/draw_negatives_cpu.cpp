@@ -36,8 +36,8 @@ void check(const NegativesRequest<Index>& request) {
     for (int64_t j = 0; request.tried && j < request.num; ++j) {
       const int64_t first = request.tried[i * request.num + j];
       if (!in_range(first, request.tries + 1)) {
-        fail<SeedError>("tried[", i, ", ", j, "] is ", first, ", but must lie in [0, ", request.tries,
-                        "].");
+        fail<SeedError>("tried[", i, ", ", j, "] is ", first, ", but must lie in [0, ",
+                        request.tries, "].");
       }
     }
     if (!request.src) continue;

@@ -49,18 +49,18 @@ class PartLookup(EdgeLookup):
         positions, sources = np.full((2, len(dst)), -1)
         settings, columns = {"edge_type": edge_type}, {"edge_ids": edge_ids}
         for answer in self.group.ask("links_named", self._new_ids(dst), settings, columns):
-            found = answer.numbers("found", 2, len(answer.positions)).astype(np.bool_)
-            at = answer.positions[found]
+            is_there = answer.numbers("found", 2, len(answer.positions)).astype(np.bool_)
+            at = answer.positions[is_there]
             positions[at] = answer.numbers("positions", MOST, len(at))
             sources[at] = answer.numbers("sources", self._num_nodes, len(at))
         return positions, sources
 
     def are_edges(self, edge_type: int, src: np.ndarray, dst: np.ndarray, until: np.ndarray | None) -> np.ndarray:
-        found = np.zeros(len(src), np.bool_)
+        is_edge = np.zeros(len(src), np.bool_)
         columns = {"src": narrow(src, self._num_nodes), **({} if until is None else {"until": until})}
         for answer in self.group.ask("are_links", self._new_ids(dst), {"edge_type": edge_type}, columns):
-            found[answer.positions] = answer.numbers("found", 2, len(answer.positions))
-        return found
+            is_edge[answer.positions] = answer.numbers("found", 2, len(answer.positions))
+        return is_edge
 
     def mark(self, edge_type: int, src: np.ndarray, dst: np.ndarray, until: np.ndarray | None) -> np.ndarray:
         marks = np.zeros((len(src), len(dst)), np.bool_)
@@ -69,8 +69,8 @@ class PartLookup(EdgeLookup):
         for answer in self.group.ask("mark_links", self._new_ids(dst), settings, shared=shared):
             num_bits = len(answer.positions) * len(src)
             bits = answer.numbers("bits", 256, -(-num_bits // 8)).astype(np.uint8)
-            of_part = np.unpackbits(bits, count=num_bits).reshape(len(answer.positions), len(src))
-            marks[:, answer.positions] = of_part.T
+            part_marks = np.unpackbits(bits, count=num_bits).reshape(len(answer.positions), len(src))
+            marks[:, answer.positions] = part_marks.T
         return marks
 
     def count(self, edge_type: int, *, distinct: bool) -> int:
@@ -118,9 +118,9 @@ class PartLookup(EdgeLookup):
 @operation
 def links_between(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Finds all edges of a type from sources, by their ids in the whole graph, to own nodes: their positions there."""
-    places, pairs = _edges_between(owned, rows, _sources(owned, task, len(rows)), _edge_type(owned.graph, task))
+    edges, pairs = _edges_between(owned, rows, _sources(owned, task, len(rows)), _edge_type(owned.graph, task))
     order = np.argsort(pairs, kind="stable")
-    positions = edge_names(owned.graph, rows[pairs[order]], places[order])
+    positions = edge_names(owned.graph, rows[pairs[order]], edges[order])
     return {"counts": narrow(np.bincount(pairs, minlength=len(rows))), "positions": narrow(positions)}
 
 
@@ -132,15 +132,15 @@ def links_named(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[s
     if len(ids) != len(rows) or graph.edge_order is None:
         raise SamplerConfigError(f"{len(ids)} edges are named for {len(rows)} nodes, in parts that keep their ids.")
     named = {"edge_ids": ids.astype(np.int64), "edge_order": graph.edge_order}
-    places, pairs = _edges_of(graph, rows, _edge_type(graph, task), named)
+    edges, pairs = _edges_of(graph, rows, _edge_type(graph, task), named)
     first = np.unique(pairs, return_index=True)[1]
-    places, pairs = places[first], pairs[first]
-    found = np.zeros(len(rows), np.uint8)
-    found[pairs] = 1
-    sources = graph.names_of(graph.indices[places])
+    edges, pairs = edges[first], pairs[first]
+    is_there = np.zeros(len(rows), np.uint8)
+    is_there[pairs] = 1
+    sources = graph.names_of(graph.indices[edges])
     return {
-        "found": found,
-        "positions": narrow(edge_names(graph, rows[pairs], places)),
+        "found": is_there,
+        "positions": narrow(edge_names(graph, rows[pairs], edges)),
         "sources": narrow(sources, owned.num_nodes),
     }
 
@@ -156,12 +156,12 @@ def mark_links(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[st
     """Tells which of the sources lead to each own node, a bit for each: those of the first node first."""
     num = len(task.numbers("src", owned.num_nodes))
     src, until = _sources(owned, task, num), _until(task, num)
-    found = [np.empty(0, np.uint8)]
+    marks = [np.empty(0, np.uint8)]
     for begin in range(0, len(rows), at_once := max(_MOST_PAIRS // max(num, 1), 1)):
         some = rows[begin : begin + at_once]
         bounds = None if until is None else np.tile(until, len(some))
-        found.append(_found(owned, np.repeat(some, num), np.tile(src, len(some)), task, bounds))
-    return {"bits": np.packbits(np.concatenate(found))}
+        marks.append(_found(owned, np.repeat(some, num), np.tile(src, len(some)), task, bounds))
+    return {"bits": np.packbits(np.concatenate(marks))}
 
 
 @operation
@@ -180,30 +180,30 @@ def _edges_between(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns the positions of edges in the part's ``indices``, and of which pair each is; ``src`` are nodes of the
     part, -1 for those that lie elsewhere and so lead to none of it."""
-    known = np.flatnonzero(src >= 0)
-    edges, pairs = _edges_of(owned.graph, rows[known], edge_type, {"sources": src[known]})
-    return edges, known[pairs]
+    here = np.flatnonzero(src >= 0)
+    edges, pairs = _edges_of(owned.graph, rows[here], edge_type, {"sources": src[here]})
+    return edges, here[pairs]
 
 
 def _edges_of(
-    graph: Graph, rows: np.ndarray, edge_type: int | None, wanted: Mapping[str, np.ndarray]
+    graph: Graph, rows: np.ndarray, edge_type: int | None, keys: Mapping[str, np.ndarray]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the positions of the edges into ``rows`` that are ``wanted``, as :func:`.ops.find_edges` has it, and of
-    which row each is."""
+    """Returns the positions of the edges into ``rows`` that have the ``keys``, as :func:`.ops.find_edges` has them, and
+    of which row each is."""
     pairs, begins = np.arange(len(rows)), np.zeros(len(rows), np.int64)
-    positions, of_pair = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
-    keys = {name: array for name, array in wanted.items() if name != "edge_order"}
+    positions, pair_of_edge = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+    by_row = [name for name in keys if name != "edge_order"]
     while len(pairs):  # as often as there are such edges of one node
-        some = {**wanted, **{name: array[pairs] for name, array in keys.items()}}
+        some = {**keys, **{name: keys[name][pairs] for name in by_row}}
         edges = ops.find_edges(graph.whole_lists, graph.indices, 0, rows[pairs], **some, begins=begins)
         pairs, edges = pairs[edges >= 0], edges[edges >= 0]
         is_of_type = np.ones(len(edges), np.bool_)
         if edge_type is not None and graph.edge_type is not None:
             is_of_type = graph.edge_type[edges] == edge_type
         positions.append(edges[is_of_type])
-        of_pair.append(pairs[is_of_type])
+        pair_of_edge.append(pairs[is_of_type])
         begins = edges + 1
-    return np.concatenate(positions), np.concatenate(of_pair)
+    return np.concatenate(positions), np.concatenate(pair_of_edge)
 
 
 def _found(owned: OwnedLists, rows: np.ndarray, src: np.ndarray, task: Message, until: np.ndarray | None) -> np.ndarray:
@@ -212,9 +212,9 @@ def _found(owned: OwnedLists, rows: np.ndarray, src: np.ndarray, task: Message, 
     if until is not None and graph.clock is not None and graph.edge_time is not None:
         is_timed = graph.clock.timed.any() if edge_type is None else graph.clock.timed[edge_type]
         pairs = pairs[graph.edge_time[edges] < until[pairs]] if is_timed else pairs
-    found = np.zeros(len(rows), np.uint8)
-    found[pairs] = 1
-    return found
+    is_edge = np.zeros(len(rows), np.uint8)
+    is_edge[pairs] = 1
+    return is_edge
 
 
 def _sources(owned: OwnedLists, task: Message, num: int) -> np.ndarray:

@@ -20,6 +20,7 @@ from tests.unit.sample.ranks import disjoint, over_parts
 
 COUNTS = {"user": 14, "none": 0, "item": 9}
 BUYS, BACK, KNOWS = ("user", "buys", "item"), ("item", "rev_buys", "user"), ("user", "knows", "user")
+VIEWS = ("user", "views", "item")
 ROWS = 24
 
 
@@ -41,7 +42,11 @@ def typed_graph(seed: int, *, timed: bool, flat: bool = False, keep_order: bool 
     if timed:
         described["edge_time"] = {BUYS: times, BACK: times}
         described["node_time"] = {"item": rng.integers(0, 8, 9)}
-    return Graph.from_hetero(COUNTS, {BUYS: (users, items), BACK: (items, users), KNOWS: friends}, **described)
+    return Graph.from_hetero(
+        COUNTS,
+        {VIEWS: rng.integers(0, 9, (2, 80)), BUYS: (users, items), BACK: (items, users), KNOWS: friends},
+        **described,
+    )
 
 
 def outline_of(graph: Graph) -> RemoteGraph:
@@ -169,7 +174,7 @@ def test_edges_given_by_ids_that_were_not_kept_are_refused_by_name() -> None:
 @pytest.mark.parametrize(
     ("operation", "settings", "columns"),
     [
-        ("are_links", {"edge_type": 3}, {"src": np.array([1])}),
+        ("are_links", {"edge_type": 4}, {"src": np.array([1])}),
         ("are_links", {"edge_type": -1}, {"src": np.array([1])}),
         ("are_links", {"edge_type": "buys"}, {"src": np.array([1])}),
         ("are_links", {"edge_type": 0}, {"src": np.array([23])}),
