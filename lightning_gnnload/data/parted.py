@@ -47,7 +47,7 @@ class PartedFeatureStore(FeatureStore):
         >>> from lightning_gnnload import MemoryFeatureStore
         >>> from lightning_gnnload.data.row_places import RowPlaces
         >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
-        >>> halves = [MemoryFeatureStore([[1.0]]), MemoryFeatureStore([[0.0], [2.0]])]
+        >>> halves = [MemoryFeatureStore(torch.tensor(rows)) for rows in ([[1.0]], [[0.0], [2.0]])]
         >>> store = PartedFeatureStore(PartedTable(3, (1,), torch.float32, places), halves.__getitem__)
         >>> out = torch.empty(2, 1)
         >>> store.gather(torch.tensor([2, 1]), out)
