@@ -17,8 +17,9 @@ from lightning_gnnload.pipeline.forecast.memory import (
     needed_bytes,
     what_does_not_fit,
 )
+from lightning_gnnload.pipeline.forecast.run import StepForecast
 from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR
-from lightning_gnnload.pipeline.forecast.steps import StepForecast, forecast_step
+from lightning_gnnload.pipeline.forecast.steps import forecast_step
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 _MOST_RANKS = 8
