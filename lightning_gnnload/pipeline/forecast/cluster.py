@@ -26,11 +26,12 @@ class Cluster:
         latency_ms: the way of a message, one way.
         owners: machines that answer, with ``"owners"``.
         owner_cores: that an owner answers with.
-        local_draws: the share of a mini-batch's draws from lists that its machine has; of ``"collective"``, a part of
-            the graph where nodes lie at random is one of ``machines``.
-        local_rows: likewise of rows, those of a cache among them.
+        cut: of ``"collective"``, the share of draws and rows that lie with another machine, against nodes that lie at
+            random, of which that is all but one part: 1 there, and less by what a partitioner keeps together.
+        hot: the share of all rows of which each machine has a copy, those most asked for first.
         message_ms: what a task and its answer take of one core, on each side, whatever their size.
         copy_gb_s: what one core writes or reads of messages.
+        joining: the share of the time to draw that those who ask keep, to join what others drew.
         ahead: mini-batches that a sampling thread asks for before it waits for the first.
         sizes: of mini-batches, as shares of the mean one; which of them each has is drawn by ``seed``.
 
@@ -44,10 +45,11 @@ class Cluster:
     latency_ms: float = 0.03
     owners: int = 0
     owner_cores: int = 1
-    local_draws: float = 0.0
-    local_rows: float = 0.0
+    cut: float = 1.0
+    hot: float = 0.0
     message_ms: float = 0.1
     copy_gb_s: float = 1.5
+    joining: float = 0.4
     ahead: int = 0
     sizes: tuple[float, ...] = ()
     seed: int = 0
@@ -64,10 +66,17 @@ class Cluster:
                 )
         for name in ("link_gb_s", "copy_gb_s"):
             check_number(name, getattr(self, name), 1e6, least=1e-6)
-        for name, most in (("latency_ms", 1e5), ("message_ms", 1e5), ("local_draws", 1.0), ("local_rows", 1.0)):
+        for name, most in (("latency_ms", 1e5), ("message_ms", 1e5), ("cut", 1.0), ("hot", 1.0), ("joining", 1.0)):
             check_number(name, getattr(self, name), most)
         for size in self.sizes:
             check_number("sizes", size, 1e6)
+
+    @property
+    def remote(self) -> float:
+        """The share of draws that others do."""
+        if self.placement == "owners":
+            return 1.0
+        return self.cut * (1 - 1 / self.machines) if self.placement == "collective" else 0.0
 
     def copy_ms(self, num_bytes: float) -> float:
         """What it takes of one core to write or read a message."""

@@ -6,8 +6,8 @@ on its core, as OpenMP's do. Flows share each link equally, and go at the pace o
 chance in it: equal input gives equal times.
 
 Work that shares its resources and its number of threads shares its pace, so that one clock for all of it, which runs at
-that pace, tells when each ends (``_Lane``): an event costs a logarithm of what is under way, not all of it (virtual time:
-Demers, Keshav and Shenker, SIGCOMM '89).
+that pace, tells when each ends (``_Lane``): an event costs a logarithm of what is under way, not all of it (virtual
+time: Demers, Keshav and Shenker, SIGCOMM '89).
 """
 
 from __future__ import annotations

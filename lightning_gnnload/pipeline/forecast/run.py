@@ -169,13 +169,13 @@ class PipelineRun:
         return training_limit(work)
 
     def _remote_limit(self, uses: dict[str, float]) -> str:
-        """What holds up those who ask: what is full, or the ways of messages; empty where it is their own work."""
+        """What holds up those who ask: what is full, or only their waiting; empty where it is their own work."""
         links = max(uses[name] for name in ("sent", "received", "owners' links") if name in uses)
         if max(links, uses.get("owners' cores", 0.0)) > _FULL:
             return "network" if links >= uses.get("owners' cores", 0.0) else "owners"
         asked_ms = sum(machine.asked_ms for machine in self.machines)
         made_ms = sum(machine.made_ms for machine in self.machines)
-        return "latency" if asked_ms > made_ms / 2 and uses["cores"] < _BUSY else ""
+        return "answers" if asked_ms > made_ms / 2 and uses["cores"] < _BUSY else ""
 
 
 class _MachineRun:
