@@ -125,6 +125,7 @@ class _Lane:
     pace: float = 0.0
     since_ms: float = 0.0
     version: int = 0
+    first: int = 0  # the number of what ends first, as it was when its pace was set
     ends: list[tuple[float, int, _Process]] = field(default_factory=list)
 
     def pass_time(self, now_ms: float) -> None:
@@ -252,13 +253,15 @@ class Clockwork:
 
     def _change_paces(self) -> None:
         """Gives all work on resources whose demand has changed its new pace, and the time at which its first ends."""
-        for lane in dict.fromkeys(lane for resource in self._changed for lane in self._lanes_of[resource]):
+        for lane in dict.fromkeys(lane for resource in self._changed for lane in self._lanes_of[resource] if lane.ends):
+            pace = min(resource.pace(lane.threads) for resource in lane.resources)
+            if pace == lane.pace and lane.ends[0][1] == lane.first:
+                continue  # what holds it up is none of what has changed
             lane.pass_time(self.now_ms)
+            lane.pace, lane.first = pace, lane.ends[0][1]
             lane.version += 1
-            if lane.ends:
-                lane.pace = min(resource.pace(lane.threads) for resource in lane.resources)
-                end_ms = self.now_ms + max(lane.ends[0][0] - lane.clock, 0.0) / lane.pace
-                heappush(self._events, (end_ms, self._next(), lane.version, lane))
+            end_ms = self.now_ms + max(lane.ends[0][0] - lane.clock, 0.0) / pace
+            heappush(self._events, (end_ms, self._next(), lane.version, lane))
         self._changed.clear()
 
     def _pass_time(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from zlib import crc32
+from random import Random
 
 from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask, check_tasks
 from lightning_gnnload.pipeline.forecast.fluid import (
@@ -23,6 +23,7 @@ from lightning_gnnload.pipeline.forecast.fluid import (
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 _WARM_UP, _STEPS = 12, 36
+_DRAWN = 1024  # sizes of each trainer's mini-batches, which then come again
 _LITTLE = 0.05  # of a step: a shorter wait limits nothing
 _BUSY = 0.95
 _FULL = 0.85  # of a link, or of owners: near enough to all, where several wait for it in turn
@@ -69,10 +70,10 @@ class PipelineRun:
         cluster: Cluster,
         tasks: tuple[RemoteTask, ...] = (),
         gradient_bytes: float = 0.0,
-        steps: int = _STEPS,
+        steps: int | None = None,
     ) -> None:
         check_tasks(tasks)
-        self.work, self.layout, self.cluster, self.steps = work, layout, cluster, steps
+        self.work, self.layout, self.cluster = work, layout, cluster
         self.gradient_bytes = gradient_bytes
         self.clockwork = Clockwork(cores)
         self.step_ends: list[float] = []
@@ -84,8 +85,14 @@ class PipelineRun:
         if cluster.placement == "owners":
             self.owners = [Site.of(Cores(cluster.owner_cores), cluster.link_gb_s) for _ in range(cluster.owners)]
         self.tasks = tasks if any(owner is not self.sites[0] for owner in self.owners) else ()
+        seeds = range(cluster.machines * layout.trainers) if cluster.sizes else ()
+        self.sizes = [Random(f"{cluster.seed} {seed}").choices(cluster.sizes, k=_DRAWN) for seed in seeds]
         self.arrived = [Store("other trainers") for _ in range(layout.trainers * cluster.machines)]
         self.go = [Store("other trainers") for _ in self.arrived]
+        # Mini-batches that are asked for together come together: as many steps as make several such crowds.
+        crowd = layout.threads * (1 + cluster.ahead) if self.tasks else 0
+        self.warm_up = max(_WARM_UP, 3 * crowd)
+        self.steps = steps or max(_STEPS, 10 * crowd)
         self.machines = [_MachineRun(self, number, num_devices) for number in range(cluster.machines)]
 
     def forecast(self) -> StepForecast:
@@ -95,7 +102,7 @@ class PipelineRun:
         if len(self.arrived) > 1:
             processes["reduction"] = self._reduce()
         clockwork.run(processes)
-        step_ms = (self.step_ends[-1] - self.step_ends[_WARM_UP - 1]) / self.steps
+        step_ms = (self.step_ends[-1] - self.step_ends[self.warm_up - 1]) / self.steps
         shares, uses = self._wait_shares(), self._uses()
         return StepForecast(
             step_ms, self._limit(shares, uses), shares.get("mini-batches", 0.0), uses.get("cores", 0.0), uses
@@ -103,8 +110,7 @@ class PipelineRun:
 
     def size_of(self, trainer: int, number: int) -> float:
         """The size of a trainer's mini-batch of a number, as a share of the mean one."""
-        sizes = self.cluster.sizes
-        return sizes[crc32(f"{self.cluster.seed} {trainer} {number}".encode()) % len(sizes)] if sizes else 1.0
+        return self.sizes[trainer][number % _DRAWN] if self.sizes else 1.0
 
     def _reduce(self) -> Iterator[Command]:
         """All trainers meet after each step; machines send gradients around a ring, all at once."""
@@ -291,7 +297,7 @@ class _MachineRun:
     def _train(self, rank: int) -> Iterator[Command]:
         work, layout, run = self.work, self.layout, self.run
         trainer = self.number * layout.trainers + rank
-        for step in range(_WARM_UP + run.steps):
+        for step in range(run.warm_up + run.steps):
             size = run.size_of(trainer, step)
             if step and not layout.samplers:
                 yield Give(self.free[rank])  # only now is another one begun
