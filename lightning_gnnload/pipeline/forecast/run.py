@@ -25,6 +25,7 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 _WARM_UP, _STEPS = 12, 36
 _DRAWN = 1024  # sizes of each trainer's mini-batches, which then come again
 _LITTLE = 0.05  # of a step: a shorter wait limits nothing
+_MUCH = 0.25  # of a step, that machines average gradients
 _BUSY = 0.95
 _FULL = 0.85  # of a link, or of owners: near enough to all, where several wait for it in turn
 
@@ -32,7 +33,11 @@ _FULL = 0.85  # of a link, or of owners: near enough to all, where several wait 
 @dataclass(frozen=True)
 class StepForecast:
     """A global step of a layout: its time, what limits it, and which share of it trainers wait for mini-batches and
-    cores are busy. ``uses``: the busy share of each thing, of the busiest machine's, by its name."""
+    cores are busy.
+
+    ``uses``: the busy share of each thing, of the busiest machine's, by its name: ``"cores"``, ``"device"``, ``"out"`` and
+    ``"in"`` (its link, each way), ``"owners"`` (their cores) and ``"their links"``.
+    """
 
     step_ms: float
     limit: str
@@ -145,12 +150,12 @@ class PipelineRun:
         if self.device_ms:
             uses["device"] = max(self.device_ms.values()) / now_ms
         if len(self.sites) > 1 or self.tasks:
-            uses["sent"] = max(site.sends.busy_ms for site in self.sites) / now_ms
-            uses["received"] = max(site.receives.busy_ms for site in self.sites) / now_ms
+            uses["out"] = max(site.sends.busy_ms for site in self.sites) / now_ms
+            uses["in"] = max(site.receives.busy_ms for site in self.sites) / now_ms
         if self.tasks and self.cluster.placement == "owners":
-            uses["owners' cores"] = max(owner.cores.busy_ms / owner.cores.count for owner in self.owners) / now_ms
+            uses["owners"] = max(owner.cores.busy_ms / owner.cores.count for owner in self.owners) / now_ms
             links = [link for owner in self.owners for link in (owner.sends, owner.receives)]
-            uses["owners' links"] = max(link.busy_ms for link in links) / now_ms
+            uses["their links"] = max(link.busy_ms for link in links) / now_ms
         return uses
 
     def _limit(self, shares: dict[str, float], uses: dict[str, float]) -> str:
@@ -167,6 +172,8 @@ class PipelineRun:
             return "cores" if core_share > _BUSY and stage not in ("disk", "link") else stage
         if core_share > _BUSY and layout.num_threads > self.clockwork.cores.count:
             return "cores"
+        if len(self.sites) > 1 and self.exchanged_ms > _MUCH * self.step_ends[-1]:
+            return "network" if self._fullest_link(uses) > _FULL else "exchange"
         train_ms = max(work.train_ms(layout.torch_threads), work.gather_link_ms)
         if max(work.exchange_ms, self.exchanged_ms / max(len(self.step_ends), 1)) > train_ms:
             return "exchange"
@@ -174,11 +181,14 @@ class PipelineRun:
             return "python"
         return training_limit(work)
 
+    def _fullest_link(self, uses: dict[str, float]) -> float:
+        return max(uses[name] for name in ("out", "in", "their links") if name in uses)
+
     def _remote_limit(self, uses: dict[str, float]) -> str:
         """What holds up those who ask: what is full, or only their waiting; empty where it is their own work."""
-        links = max(uses[name] for name in ("sent", "received", "owners' links") if name in uses)
-        if max(links, uses.get("owners' cores", 0.0)) > _FULL:
-            return "network" if links >= uses.get("owners' cores", 0.0) else "owners"
+        links = self._fullest_link(uses)
+        if max(links, uses.get("owners", 0.0)) > _FULL:
+            return "network" if links >= uses.get("owners", 0.0) else "owners"
         asked_ms = sum(machine.asked_ms for machine in self.machines)
         made_ms = sum(machine.made_ms for machine in self.machines)
         return "answers" if asked_ms > made_ms / 2 and uses["cores"] < _BUSY else ""

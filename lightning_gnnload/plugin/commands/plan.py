@@ -198,7 +198,7 @@ def _say(console: Console, plan: Plan) -> None:
             f"Other processes used {measured.foreign_load:.0%} of the cores meanwhile: plan again when they are done.",
             markup=False,
         )
-    if plan.machine.gpus and not plan.machine.is_here and plan.machine.stages is None:
+    if plan.machine.gpus and not (plan.machine.is_here or plan.machine.stages or plan.machine.step_ms):
         console.print(
             "Nothing was measured on the described GPU: steps there are guessed from its memory's rate. Give stages.",
             markup=False,

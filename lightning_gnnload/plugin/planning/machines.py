@@ -95,10 +95,10 @@ def counts_up_to(machines: int) -> list[int]:
 
 
 def machines_table(forecasts: Sequence[ClusterForecast], layout: RunLayout) -> Table:
-    """A row for each number of machines."""
+    """A row for each number of machines: how many times faster, how busy each thing is, and how long trainers wait."""
     names = list(dict.fromkeys(name for forecast in forecasts for name in forecast.step.uses))
     table = Table(title=f"Simulated, each machine: {layout}", box=None, padding=(0, 1, 0, 0))
-    for column in ("machines", "ms/step", "s/epoch", "times as fast", *names, "waiting", "limited by"):
+    for column in ("n", "ms/step", "s/epoch", "faster", *names, "waits", "limited by"):
         table.add_column(column, justify="left" if column == "limited by" else "right")
     for forecast in forecasts:
         step = forecast.step
@@ -106,7 +106,7 @@ def machines_table(forecasts: Sequence[ClusterForecast], layout: RunLayout) -> T
             str(forecast.machines),
             f"{step.step_ms:.1f}",
             f"{forecast.epoch_s:.3g}",
-            f"{forecast.speedup:.2f}",
+            f"{forecast.speedup:.2f}x",
             *(f"{step.uses[name]:.0%}" if name in step.uses else "" for name in names),
             f"{step.wait_share:.0%}",
             step.limit,
