@@ -22,7 +22,7 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 COUNTS = (1, 2, 4, 8)
 MACHINE: Machine = machine_of({"cores": 32, "memory_gib": 256, "gpus": ["A100"]})
-LAYOUT = RunLayout(threads=12, batch_size=1024)
+LAYOUT = RunLayout(threads=8, batch_size=1024)
 SIZES = (0.9, 0.95, 1.0, 1.05, 1.1)
 FIGURE = Path(__file__).parents[2] / "docs" / "machines.png"
 

@@ -35,8 +35,8 @@ class StepForecast:
     """A global step of a layout: its time, what limits it, and which share of it trainers wait for mini-batches and
     cores are busy.
 
-    ``uses``: the busy share of each thing, of the busiest machine's, by its name: ``"cores"``, ``"device"``, ``"out"`` and
-    ``"in"`` (its link, each way), ``"owners"`` (their cores) and ``"their links"``.
+    ``uses``: the busy share of each thing, of the busiest machine's, by its name: ``"cores"``, ``"device"``, ``"out"``
+    and ``"in"`` (its link, each way), ``"owners"`` (their cores) and ``"their links"``.
     """
 
     step_ms: float

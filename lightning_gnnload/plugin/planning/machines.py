@@ -20,8 +20,15 @@ from lightning_gnnload.pipeline.forecast.work import RunLayout
 from lightning_gnnload.plugin.planning.figure import LIMITS
 
 _RATE = re.compile(r"(\d+(?:\.\d+)?)\s*(Gb|Mb|GB|MB)(?:it)?(?:/s|ps)?")
-_LINES = ((BLUE, "-"), (ORANGE, "-"), (SKY, "-"), (SKY, "--"), (GREEN, "-"), (GREEN, "--"))
-"""Colour and dashes of what is busy, in the order of ``StepForecast.uses``."""
+_LINES = {
+    "cores": (BLUE, "-"),
+    "device": (ORANGE, "-"),
+    "out": (SKY, "-"),
+    "in": (SKY, "--"),
+    "owners": (GREEN, "-"),
+    "their links": (GREEN, "--"),
+}
+"""Of each of ``StepForecast.uses``: colour and dashes."""
 _GB_S = {"Gb": 1 / 8, "Mb": 1 / 8000, "GB": 1.0, "MB": 1e-3}
 
 
@@ -152,7 +159,8 @@ def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) 
         )
     left.legend(title="limited by", fontsize=SMALL, title_fontsize=SMALL, frameon=False, loc="upper left")
     names = list(dict.fromkeys(name for forecast in forecasts for name in forecast.step.uses))
-    for name, (color, style) in zip(names, _LINES, strict=False):
+    for name in names:
+        color, style = _LINES[name]
         having = [forecast for forecast in forecasts if name in forecast.step.uses]
         right.plot(
             [forecast.machines for forecast in having],
