@@ -21,7 +21,7 @@ from torch import distributed
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.base import nodes_of
 from lightning_gnnload.sample.group.exchange import DistributedExchange
-from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, SamplingGroup
+from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, RankGroup, SamplingGroup
 from lightning_gnnload.sample.group.messages import Message
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
@@ -94,7 +94,7 @@ def main(rank: int, folder: Path, store: str) -> None:
     distributed.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=2)
     made = load_partition(folder / "parts")
     own = np.arange(made.starts[rank], made.starts[rank + 1])
-    with SamplingGroup(made, DistributedExchange(distributed.new_group([0, 1]))) as group:
+    with RankGroup(made, DistributedExchange(distributed.new_group([0, 1]))) as group:
         measured = {str(step_ms): run(group, own, step_ms) for step_ms in STEPS_MS}
         distributed.barrier()
     (folder / f"measured-{rank}.json").write_text(json.dumps(measured))

@@ -126,7 +126,7 @@ class _Lane:
     since_ms: float = 0.0
     version: int = 0
     first: int = 0  # the number of what ends first, as it was when its pace was set
-    ends: list[tuple[float, int, _Process]] = field(default_factory=list)
+    heap: list[tuple[float, int, _Process]] = field(default_factory=list)
 
     def pass_time(self, now_ms: float) -> None:
         self.clock += self.pace * (now_ms - self.since_ms)
@@ -240,7 +240,7 @@ class Clockwork:
                 self._lanes_of.setdefault(resource, []).append(lane)
         lane.pass_time(self.now_ms)
         process.number = self._next()
-        heappush(lane.ends, (lane.clock + amount, process.number, process))
+        heappush(lane.heap, (lane.clock + amount, process.number, process))
         self._change_demand(lane, threads)
         return True
 
@@ -253,14 +253,14 @@ class Clockwork:
 
     def _change_paces(self) -> None:
         """Gives all work on resources whose demand has changed its new pace, and the time at which its first ends."""
-        for lane in dict.fromkeys(lane for resource in self._changed for lane in self._lanes_of[resource] if lane.ends):
+        for lane in dict.fromkeys(lane for resource in self._changed for lane in self._lanes_of[resource] if lane.heap):
             pace = min(resource.pace(lane.threads) for resource in lane.resources)
-            if pace == lane.pace and lane.ends[0][1] == lane.first:
+            if pace == lane.pace and lane.heap[0][1] == lane.first:
                 continue  # what holds it up is none of what has changed
             lane.pass_time(self.now_ms)
-            lane.pace, lane.first = pace, lane.ends[0][1]
+            lane.pace, lane.first = pace, lane.heap[0][1]
             lane.version += 1
-            end_ms = self.now_ms + max(lane.ends[0][0] - lane.clock, 0.0) / pace
+            end_ms = self.now_ms + max(lane.heap[0][0] - lane.clock, 0.0) / pace
             heappush(self._events, (end_ms, self._next(), lane.version, lane))
         self._changed.clear()
 
@@ -268,18 +268,18 @@ class Clockwork:
         """Passes the time until some work ends, and lets go on who did it; False: there is none under way."""
         ended: list[_Process] = []
         while self._events and (not ended or self._events[0][0] <= self.now_ms + _INSTANT_MS):
-            at_ms, _, version, what = heappop(self._events)
-            if isinstance(what, _Process):
+            at_ms, _, version, worker = heappop(self._events)
+            if isinstance(worker, _Process):
                 self.now_ms = max(at_ms, self.now_ms)
-                ended.append(what)
-            elif version == what.version:
+                ended.append(worker)
+            elif version == worker.version:
                 self.now_ms = max(at_ms, self.now_ms)
-                what.pass_time(self.now_ms)
+                worker.pass_time(self.now_ms)
                 # The first has ended, whatever the rounding of a clock that has run for long.
-                limit = max(what.clock, what.ends[0][0]) + _INSTANT_MS
-                while what.ends and what.ends[0][0] <= limit:
-                    ended.append(heappop(what.ends)[2])
-                    self._change_demand(what, -what.threads)
+                limit = max(worker.clock, worker.heap[0][0]) + _INSTANT_MS
+                while worker.heap and worker.heap[0][0] <= limit:
+                    ended.append(heappop(worker.heap)[2])
+                    self._change_demand(worker, -worker.threads)
         self._ready.extend(sorted(ended, key=lambda process: process.number))
         return bool(ended)
 

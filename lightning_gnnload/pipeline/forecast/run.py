@@ -217,13 +217,13 @@ class _MachineRun:
         self.device_of = [devices[rank % on_devices] for rank in range(trainers + samplers)]
 
     def processes(self) -> dict[str, Iterator[Command]]:
-        of = f" of machine {self.number}"
+        machine = f" of machine {self.number}"
         trainers = range(self.layout.trainers)
-        processes = {f"trainer {rank}{of}": self._train(rank) for rank in trainers}
+        processes = {f"trainer {rank}{machine}": self._train(rank) for rank in trainers}
         for number in range(len(self.threads) * self.makers_each):
-            processes[f"maker {number}{of}"] = self._make(number)
+            processes[f"maker {number}{machine}"] = self._make(number)
         if self.work.gather_link_ms:
-            processes |= {f"fetcher {rank}{of}": self._fetch(rank) for rank in trainers}
+            processes |= {f"fetcher {rank}{machine}": self._fetch(rank) for rank in trainers}
         return processes
 
     def _compute(self, ms: float, threads: int = 1) -> Compute:
@@ -272,17 +272,17 @@ class _MachineRun:
     def _ask(self, task: RemoteTask, size: float, maker: int) -> Iterator[Command]:
         """Asks all that answer at once, and waits for the last of them."""
         run, cluster = self.run, self.run.cluster
-        others = [owner for owner in run.owners if owner is not self.site]
-        share = size / len(others)
-        yield self._compute(len(others) * cluster.message_ms / 2 + cluster.copy_ms(size * task.request_bytes))
+        owners = [owner for owner in run.owners if owner is not self.site]
+        share = size / len(owners)
+        yield self._compute(len(owners) * cluster.message_ms / 2 + cluster.copy_ms(size * task.request_bytes))
         if cluster.ahead:
             yield Give(self.threads[maker])
         began_ms = run.clockwork.now_ms
-        yield Together(tuple(self._answer(task, share, owner) for owner in others))
+        yield Together(tuple(self._answer(task, share, owner) for owner in owners))
         self.asked_ms += run.clockwork.now_ms - began_ms
         if cluster.ahead:
             yield Take(self.threads[maker])
-        yield self._compute(len(others) * cluster.message_ms / 2 + cluster.copy_ms(size * task.answer_bytes))
+        yield self._compute(len(owners) * cluster.message_ms / 2 + cluster.copy_ms(size * task.answer_bytes))
 
     def _answer(self, task: RemoteTask, share: float, owner: Site) -> Iterator[Command]:
         cluster = self.run.cluster

@@ -120,11 +120,11 @@ def _forecast(measured: MeasuredRun, layout: RunLayout, machine: Machine, cluste
     tasks = tasks_of(measured, num_seeds, host, cluster, cached)
     if tasks:
         # Lists lie with hosts, which draw.
-        kept = 1 - cluster.remote * (1 - cluster.joining)
+        kept_share = 1 - cluster.remote * (1 - cluster.joining)
         gathered = 1 - cluster.remote * (1 - cached)
         work = replace(
             work,
-            sample_ms=host.sample_ms * kept,
+            sample_ms=host.sample_ms * kept_share,
             draw_device_ms=0.0,
             gather_ms=work.gather_ms * gathered,
             wait_ms=work.wait_ms * gathered,

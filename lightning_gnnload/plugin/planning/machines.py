@@ -141,15 +141,15 @@ def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) 
         "A step has so many times one machine's seeds."
     )
     figure = new_figure(machines_headline(forecasts), 4.2, note)
-    left, right = figure.subplots(1, 2)
+    speedups, busy = figure.subplots(1, 2)
     counts = [forecast.machines for forecast in forecasts]
-    left.plot(counts, counts, color=GREY, linewidth=0.8, linestyle=":")
-    left.annotate("as many times", (counts[-1], counts[-1]), ha="right", va="bottom", fontsize=SMALL, color=GREY)
-    left.plot(counts, [forecast.speedup for forecast in forecasts], color=INK, linewidth=1)
+    speedups.plot(counts, counts, color=GREY, linewidth=0.8, linestyle=":")
+    speedups.annotate("as many times", (counts[-1], counts[-1]), ha="right", va="bottom", fontsize=SMALL, color=GREY)
+    speedups.plot(counts, [forecast.speedup for forecast in forecasts], color=INK, linewidth=1)
     for limit in dict.fromkeys(forecast.step.limit for forecast in forecasts):
         chosen = [forecast for forecast in forecasts if forecast.step.limit == limit]
         color, name = LIMITS[limit]
-        left.scatter(
+        speedups.scatter(
             [forecast.machines for forecast in chosen],
             [forecast.speedup for forecast in chosen],
             color=color,
@@ -157,12 +157,12 @@ def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) 
             zorder=3,
             label=name,
         )
-    left.legend(title="limited by", fontsize=SMALL, title_fontsize=SMALL, frameon=False, loc="upper left")
+    speedups.legend(title="limited by", fontsize=SMALL, title_fontsize=SMALL, frameon=False, loc="upper left")
     names = list(dict.fromkeys(name for forecast in forecasts for name in forecast.step.uses))
     for name in names:
         color, style = _LINES[name]
         having = [forecast for forecast in forecasts if name in forecast.step.uses]
-        right.plot(
+        busy.plot(
             [forecast.machines for forecast in having],
             [100 * forecast.step.uses[name] for forecast in having],
             color=color,
@@ -171,11 +171,11 @@ def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) 
             markersize=3,
             label=name,
         )
-    right.legend(fontsize=SMALL, frameon=False)
-    for axes, title in ((left, "times as fast as one machine"), (right, "busy, % of the time")):
+    busy.legend(fontsize=SMALL, frameon=False)
+    for axes, title in ((speedups, "times as fast as one machine"), (busy, "busy, % of the time")):
         axes.set_xlabel("machines that train")
         axes.set_xticks(counts)
         axes.set_ylim(0, None)
         tidy(axes, title)
-    right.set_ylim(0, 105)
+    busy.set_ylim(0, 105)
     save_figure(figure, file)
