@@ -57,7 +57,7 @@ def forecast_machines(
         ...     num_seeds=80_000,
         ...     mine=RunLayout(batch_size=100),
         ... )
-        >>> cluster = Cluster(placement="collective", link_gb_s=1.25, ahead=4)
+        >>> cluster = Cluster(placement="collective", link_gb_s=0.1, ahead=4)
         >>> forecasts = forecast_machines(run, run.mine, Machine(cores=8, memory_gib=64), cluster, [1, 8])
         >>> [(forecast.machines, forecast.step.limit) for forecast in forecasts]
         [(1, 'device'), (8, 'network')]
