@@ -17,7 +17,7 @@ import torch
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.owners.client import Owners
-from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 
 SECRET = "known to tests alone"
@@ -45,7 +45,8 @@ def served(
     with ExitStack() as stack:
         parts = [[part] for part in range(partition.num_parts)] if parts is None else parts
         fronts = [
-            stack.enter_context(TcpFront(Owner(partition, own), "127.0.0.1", 0, SECRET.encode())) for own in parts
+            stack.enter_context(TcpFront(BatchOwner(partition, own, SECRET.encode()), "127.0.0.1", 0, SECRET.encode()))
+            for own in parts
         ]
         owners = Owners.connect(partition, [str(front.address) for front in fronts], secret=SECRET, **settings)
         stack.callback(owners.close)
