@@ -127,6 +127,7 @@ def test_strangers_are_told_apart_and_make_room(front: TcpFront) -> None:
     front._on_stranger = told.append
     silent = [socket.create_connection(("127.0.0.1", front.address.port)) for _ in range(tcp._MOST_STRANGERS + 20)]
     check_serves(front)  # the oldest of them went
+    assert len(front._strangers) <= tcp._MOST_STRANGERS
     for connection in silent:
         connection.close()
     with pytest.raises(StrangerError, match="does not take this secret"):
