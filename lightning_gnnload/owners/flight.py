@@ -154,7 +154,7 @@ class _Server(flight.FlightServerBase):
         writer: flight.MetadataRecordBatchWriter,
     ) -> None:
         task = _task(reader)
-        kind, reply = _ANSWER, Reply(0, ())
+        outcome, reply = _ANSWER, Reply(0, ())
         try:
             if descriptor.command == _HELLO:
                 reply = _whole(json.dumps(self._owner.hello).encode())
@@ -162,13 +162,13 @@ class _Server(flight.FlightServerBase):
                 reply = self._owner.answer(task)
         except Exception as error:
             is_refusal = isinstance(error, GnnLoadError) and not isinstance(error, OSError)
-            kind = _REFUSAL if is_refusal else _FAILURE
+            outcome = _REFUSAL if is_refusal else _FAILURE
             reply = _whole(f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS_BYTES])
         writer.begin(_SCHEMA)
         pieces = iter(reply.pieces)
         # Copies, since gRPC still holds a piece when it has taken it, and its memory is the next one's.
         first = next(pieces, _EMPTY).copy()
-        writer.write_with_metadata(_batch(first), pa.py_buffer(_HEAD.pack(kind, reply.num_bytes)))
+        writer.write_with_metadata(_batch(first), pa.py_buffer(_HEAD.pack(outcome, reply.num_bytes)))
         for piece in pieces:
             if self._is_closed:
                 raise flight.FlightUnavailableError("this owner ends")
@@ -302,11 +302,11 @@ class FlightConnection(Connection):
                 raise StrangerError("the other end does not know the secret: it is not who this process looks for.")
             if chunk.app_metadata is None or chunk.app_metadata.size != _HEAD.size or reader.schema != _SCHEMA:
                 raise FrameError("an answer begins by no head: do client and owner run the same version?")
-            kind, num_bytes = _HEAD.unpack(chunk.app_metadata)
+            outcome, num_bytes = _HEAD.unpack(chunk.app_metadata)
             pieces = self._pieces(chunk, reader)
-            if kind != _ANSWER:
+            if outcome != _ANSWER:
                 words = _joined(min(num_bytes, _MOST_WORDS_BYTES), pieces).tobytes().decode(errors="replace")
-                raise ExchangeError(words) if kind == _REFUSAL else OwnerFailedError(words)
+                raise ExchangeError(words) if outcome == _REFUSAL else OwnerFailedError(words)
             yield num_bytes, pieces
         finally:
             self._end()

@@ -31,7 +31,7 @@ import psutil
 from lightning_gnnload import load_partition, partition_graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.host.tcp import Stream
+from lightning_gnnload.host.tcp import TcpStream
 from lightning_gnnload.owners.address import TCP, Address
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.tcp import PURPOSE, TASK
@@ -161,7 +161,7 @@ def tcp_case(random: Random, front: Front) -> str:
                     if raw.recv(1 << 16).strip(b"\0"):
                         raise Finding("somebody without the secret was told something")
         return "without the secret"
-    stream = Stream.connect(front.address.host, front.address.port, SECRET.encode(), PURPOSE, 10.0)
+    stream = TcpStream.connect(front.address.host, front.address.port, SECRET.encode(), PURPOSE, 10.0)
     try:
         hello = stream.receive(10.0)
         stream.receive_into(bytearray(hello.num_bytes), 10.0)

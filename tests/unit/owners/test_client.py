@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import pickle
+import threading
+import time
 from pathlib import Path
 
 import numpy as np
@@ -21,10 +25,17 @@ from lightning_gnnload import (
 from lightning_gnnload.data.features import byte_rows
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import (
+    AddressError,
     ExchangeError,
+    OwnerLostError,
+    PartitionMismatchError,
+    SecretError,
     SeedError,
+    StrangerError,
 )
 from lightning_gnnload.owners.client import Owners
+from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.parts.collective_walks import collective_random_walk
 from lightning_gnnload.sample.walk import random_walk
