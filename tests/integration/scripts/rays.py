@@ -1,0 +1,137 @@
+"""A Ray cluster of two nodes on this machine, and runs of Ray Train on it. Arguments: how, num_devices, names of runs.
+
+Each run's ranks write what they come to below its folder, by rank; the driver prints how each run ended.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import ray
+from ray.cluster_utils import Cluster
+from ray.train import FailureConfig, RunConfig, ScalingConfig
+from ray.train.torch import TorchTrainer
+
+from lightning_gnnload.ray import FactoredTorchConfig
+
+RANKS = 3
+"""Workers of each node: two trainers and a sampler."""
+
+
+@contextmanager
+def cluster(num_nodes: int) -> Iterator[None]:
+    """Nodes on addresses of their own: Ray counts local ranks by address. 127.0.0.1 would stand for the host's name."""
+    # Paths of sockets have 107 characters at most.
+    os.environ["RAY_TMPDIR"] = folder = tempfile.mkdtemp(prefix="r", dir="/tmp")
+    nodes = Cluster()
+    try:
+        for node in range(num_nodes):
+            head = {"include_dashboard": False} if node == 0 else {}
+            nodes.add_node(
+                num_cpus=RANKS,
+                resources={"rank": RANKS, "storage": 1},
+                object_store_memory=80 << 20,
+                node_ip_address=f"127.0.0.{node + 2}",
+                **head,
+            )
+        ray.init(nodes.address, _node_ip_address="127.0.0.2", logging_level="warning")
+        yield
+    finally:
+        ray.shutdown()
+        nodes.shutdown()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def train(config: dict[str, Any]) -> None:
+    """What Ray Train runs in each worker."""
+    import lightning.pytorch as pl
+    import torch
+    from ray.train.lightning import RayTrainReportCallback, prepare_trainer
+
+    from lightning_gnnload.ray import RayFactoredStrategy, RayReportCallback
+    from tests.integration.scripts.toy import Recorder, digest, toy_module
+
+    context = ray.train.get_context()
+    torch.set_num_threads(1)
+    pl.seed_everything(1, verbose=False)
+    folder = Path(config["folder"])
+
+    class Killed(pl.Callback):
+        """Kills a rank once, in mid-epoch."""
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == 7 and trainer.global_rank == 1 and not (folder / "killed").exists():
+                (folder / "killed").touch()
+                if config["run"] == "raises":
+                    raise ValueError("planted")
+                os.kill(os.getpid(), 9)
+
+    reports = [RayReportCallback(3), RayTrainReportCallback()]
+    callbacks = {"plain": [], "killed": [*reports[:1], Killed()], "raises": [*reports[:1], Killed()]}
+    checkpoint = ray.train.get_checkpoint()
+    strategy = RayFactoredStrategy(samplers=1)
+    trainer = pl.Trainer(
+        accelerator="cpu",
+        strategy=strategy,
+        callbacks=callbacks.get(config["run"], reports[:1]),
+        max_epochs=2,
+        num_sanity_val_steps=0,
+        default_root_dir=folder,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+    )
+    model = Recorder()
+    path = checkpoint and Path(checkpoint.path, RayReportCallback.CHECKPOINT_NAME)
+    prepare_trainer(trainer).fit(model, toy_module(), ckpt_path=path)
+    record = {
+        "role": strategy.role.value,
+        "node": context.get_node_rank(),
+        "world_size": strategy.world_size,
+        "resumed": path is not None,
+        "steps": [seen[3] for seen in model.seen if seen[0] == "train"],
+        "weights": digest(model.state_dict().values()),
+    }
+    (folder / f"rank-{context.get_world_rank()}.json").write_text(json.dumps(record))
+    ray.train.report({"weights": record["weights"]})  # of all workers: samplers call it themselves
+
+
+def fit(name: str, num_nodes: int) -> None:
+    folder = Path.cwd() / name
+    folder.mkdir()
+    began = time.monotonic()
+    trainer = TorchTrainer(
+        train,
+        train_loop_config={"run": name, "folder": str(folder)},
+        torch_config=FactoredTorchConfig(),
+        scaling_config=ScalingConfig(
+            num_workers=RANKS * num_nodes, resources_per_worker={"CPU": 1, "rank": 1}, placement_strategy="PACK"
+        ),
+        run_config=RunConfig(
+            name=name,
+            storage_path=str(Path.cwd() / "results"),
+            failure_config=FailureConfig(max_failures=1 if name == "killed" else 0),
+        ),
+    )
+    try:
+        ended = str(trainer.fit().metrics)
+    except ray.train.TrainingFailedError as error:
+        ended = f"{type(error).__name__}: {error}"
+    print(f"{name}: {time.monotonic() - began:.1f} s: {ended}", flush=True)
+
+
+if __name__ == "__main__":
+    _, num_nodes, *runs = sys.argv[1:]
+    with cluster(int(num_nodes)):
+        for run in runs:
+            fit(run, int(num_nodes))
