@@ -20,6 +20,7 @@ EXTRA_MODULES = {
     "relbench": "pyarrow",
     "tables": "duckdb",
     "faiss": "faiss",
+    "ray": "ray",
 }
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
@@ -15,16 +17,22 @@ from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin.compat import PACKAGE_VARIABLE, environments, pl
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
+from lightning_gnnload.plugin.strategy.ranks import datamodule_in
 from lightning_gnnload.ray.addresses import check_told
 from lightning_gnnload.ray.collectives import announced_to, answered_beside
 from lightning_gnnload.ray.compat import train_context
+from lightning_gnnload.ray.owner_actors import OwnerActors
+from lightning_gnnload.settings import check_whole_number
 
 if not issubclass(ray_lightning.RayDDPStrategy, pl.strategies.DDPStrategy):
-    _THEIRS = ray_lightning.pl.__name__.partition(".")[0]
+    _THEIRS, _OURS = (
+        strategy.__module__.partition(".")[0]
+        for strategy in (ray_lightning.RayDDPStrategy.__bases__[0], pl.strategies.DDPStrategy)
+    )
     raise LightningCompatibilityError(
-        f"Ray Train follows {ray_lightning.pl.__name__}, and lightning_gnnload {pl.__name__}: a Trainer of the one "
-        f"takes no strategy of the other. In the function that Ray runs, import nothing of {pl.__name__}, and Ray or "
-        f"{ray_lightning.pl.__name__} before lightning_gnnload; or set {PACKAGE_VARIABLE}={_THEIRS} in the workers, by "
+        f"Ray Train follows the package {_THEIRS}, and lightning_gnnload {_OURS}: a Trainer of the one takes no strategy "
+        f"of the other. In the function that Ray runs, import {_THEIRS} first and nothing of {_OURS}; or set "
+        f"{PACKAGE_VARIABLE}={_THEIRS} for all workers: "
         f"ray.init(runtime_env={{'env_vars': {{'{PACKAGE_VARIABLE}': '{_THEIRS}'}}}})."
     )
 
@@ -32,7 +40,7 @@ _OF_RAY = {
     "cluster_environment": "Ray's is the only one that knows the ranks",
     "parallel_devices": "they are those that ScalingConfig gives the workers",
     "start_method": "Ray Train starts the ranks",
-    "takeover": "when a rank is lost, Ray Train starts all of them again: FailureConfig(max_failures=...) says how often",
+    "takeover": "Ray starts all ranks again when one is lost, as often as FailureConfig(max_failures=...) says",
     "trainers": "ScalingConfig(num_workers=...) says how many ranks there are",
 }
 """Arguments of FactoredStrategy that have no meaning here, and why."""
@@ -50,6 +58,10 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
 
     Args:
         samplers, staleness, switching, queue_depth: as in :class:`.FactoredStrategy`.
+        owners: how many owners Ray starts, for data with ``graph="remote"`` or ``features="remote"``, one on each
+            machine that has Ray's custom resource ``storage``; without that resource, anywhere. The partition's folder
+            lies there under the path that the data module was given. Ray starts an owner again that is lost, and
+            training goes on meanwhile with mini-batches that are made. They end with the run.
         **factored: other arguments of FactoredStrategy and Lightning's DDPStrategy, except ``trainers``, ``takeover``,
             ``start_method``, ``cluster_environment`` and ``parallel_devices``, which Ray decides on.
 
@@ -75,8 +87,11 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         staleness: int = 0,
         switching: bool | int = False,
         queue_depth: int | Literal["auto"] = FIRST,
+        *,
+        owners: int = 0,
         **factored: Any,
     ) -> None:
+        check_whole_number("owners", owners, RoleConfigError, least=0)
         for name, reason in _OF_RAY.items():
             if factored.pop(name, None) is not None:
                 raise RoleConfigError(f"RayFactoredStrategy has no {name}: {reason}. Leave it out.")
@@ -89,6 +104,8 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
                 f"as ray start --resources='{{\"rank\": {here}}}', and each worker one of them: "
                 f"ScalingConfig(resources_per_worker={{'rank': 1, ...}}, placement_strategy='PACK')."
             )
+        self.owners = owners
+        self._owner_actors: OwnerActors | None = None
         self._num_workers_here = here
         self._num_machines = everywhere // here
         super().__init__(samplers, staleness, switching, queue_depth, takeover=False, **factored)
@@ -138,11 +155,38 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
     def cluster_environment(self, environment: environments.ClusterEnvironment | None) -> None:
         if environment is not None and not isinstance(environment, ray_lightning.RayLightningEnvironment):
             environment = ray_lightning.RayLightningEnvironment()
-        self._rays_environment = environment
+        self._rays_environment: Any = environment  # of a class of Ray's that mypy does not see through
 
     def _configure_launcher(self) -> None:
         check_told()
         super()._configure_launcher()
+
+    # Owners, which the data module finds by these two names.
+
+    def owner_addresses(self) -> list[str]:
+        """Where the owners listen now; none before a call of the Trainer, and without ``owners``."""
+        return [] if self._owner_actors is None else self._owner_actors.addresses()
+
+    @property
+    def owner_secret(self) -> str | None:
+        """The secret that they share with the ranks."""
+        return None if self._owner_actors is None else self._owner_actors.secret
+
+    def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        if self.owners:
+            self._start_owners(datamodule_in(inspect.signature(function).bind(*args, **kwargs).arguments))
+        return super().play(trainer, session, function, *args, **kwargs)
+
+    def _start_owners(self, datamodule: Any) -> None:
+        folder = getattr(getattr(datamodule, "owners", None), "folder", None)
+        if folder is None:
+            raise LaunchError(
+                f"RayFactoredStrategy(owners={self.owners}) starts the owners of a partition's folder, but the Trainer "
+                f"was called with data that name none. Give GraphDataModule(load_partition(folder), ..., "
+                f"graph='remote', features='remote')."
+            )
+        if self._owner_actors is None or self._owner_actors.folder != folder:
+            self._owner_actors = OwnerActors.start(folder, self.owners, self.connect_timeout_s)
 
     # Samplers are workers of Ray Train, too.
 
