@@ -184,8 +184,16 @@ class PartReachError(PartitionError):
     """A part contains fewer hops around its nodes than a sampler reads."""
 
 
+class RemoteListsError(GnnLoadError, RuntimeError):
+    """A graph's adjacency lists are asked for in a process that does not have them: they lie with owners."""
+
+
 class ExchangeError(GnnLoadError, RuntimeError):
     """Ranks cannot sample together: one of them is gone, or uses another partition."""
+
+
+class OwnerLostError(ExchangeError):
+    """No owner of a part is left that answers."""
 
 
 class CacheConfigError(GnnLoadError, ValueError):
@@ -250,7 +258,19 @@ class LaunchError(GnnLoadError, ValueError):
 
 
 class StrangerError(GnnLoadError, RuntimeError):
-    """A process of another user has connected to a rank."""
+    """A process of another user has connected to a rank, or one that does not know the secret of a job."""
+
+
+class FrameError(GnnLoadError, ConnectionError):
+    """What came over a connection is not what both ends agreed on."""
+
+
+class AddressError(GnnLoadError, ValueError):
+    """An address of an owner cannot be read, cannot be listened at, or may not."""
+
+
+class SecretError(GnnLoadError, ValueError):
+    """There is no secret by which owners and their clients know each other, or others can read it."""
 
 
 class LightningCompatibilityError(GnnLoadError, ImportError):

@@ -267,6 +267,11 @@ class Graph(DerivedArrays):
         return len(self.indices)
 
     @property
+    def has_lists(self) -> bool:
+        """Whether this process has the lists: not of a :class:`.RemoteGraph`."""
+        return True
+
+    @property
     def in_degrees(self) -> np.ndarray:
         """int64 ``[N]``."""
         return np.diff(self.indptr)

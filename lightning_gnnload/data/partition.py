@@ -12,6 +12,7 @@ import torch
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.errors import PartitionMismatchError
 
 
@@ -28,6 +29,9 @@ class Part:
             int64, ids in the whole graph, ascending. It reaches ``hops`` hops from them.
         x: features of the part's n nodes, or None; those of its own nodes are one stretch of the partition's table.
         y: labels likewise.
+        stores: the rows that the part owns, by the name of the array that holds them: of its own nodes in their order
+            (of a type's table, those of the type), and of the edges of its own lists, likewise. Of a quantised table,
+            its codes. Empty in parts that hold hops of their seeds.
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData, NeighborSampler, partition_graph
@@ -43,6 +47,7 @@ class Part:
     seeds: Mapping[str, np.ndarray]
     x: FeatureStore | None = None
     y: torch.Tensor | None = None
+    stores: Mapping[str, FeatureStore] = field(default_factory=dict)
 
     @property
     def num_mirrors(self) -> int:
@@ -67,8 +72,10 @@ class Partition:
         fingerprint: of the whole graph, as :meth:`.Graph.fingerprint` has it.
         settings: what it was made with, JSON values.
         report: its quality, JSON values, as :mod:`.partition.quality` has them.
-        x: features of all nodes, by id in the whole graph, or None; they lie in the order of new ids.
-        tables: further features likewise, by name.
+        x: features of all nodes, by id in the whole graph, or None; they lie in the order of new ids, or with parts.
+        tables: further features of all nodes likewise, by name.
+        parted: the tables whose rows lie with parts, by the name of the array that holds them: those of
+            :attr:`Part.stores`, ``"x"``, ``"table.<name>"``, ``"edge_x"`` and ``"edge.<name>"``.
         folder_fingerprint: of the folder that it was loaded from: hexadecimal digits that are alike in two processes
             exactly where both loaded the same content. None of one that was made in memory.
 
@@ -95,6 +102,7 @@ class Partition:
     report: Mapping[str, Any] = field(default_factory=dict)
     x: FeatureStore | None = None
     tables: Mapping[str, FeatureStore] = field(default_factory=dict)
+    parted: Mapping[str, PartedTable] = field(default_factory=dict)
     folder_fingerprint: str | None = None
 
     @property

@@ -167,6 +167,8 @@ def _not_a_number(name: str, store: FeatureStore, mapped: bool, double: bool) ->
 
 
 def _empty_seeds(data: GraphData) -> list[SanityIssue]:
+    if not data.graph.has_lists:
+        return []
     issue = lone_seeds_issue(data.graph, {f"nodes to {split} on": _seeds(data, split) for split in SPLITS})
     return [] if issue is None else [issue]
 

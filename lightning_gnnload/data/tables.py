@@ -217,7 +217,7 @@ def check_edge_rows(store: FeatureStore, graph: Graph, name: str) -> None:
         raise GraphDataError(
             f"{name} has {store.shape[0]} rows, but the graph has {graph.num_edges} edges; one row an edge is needed."
         )
-    if graph.edge_order is None and graph.lost_order:
+    if graph.lost_order and graph.edge_order is None:
         raise GraphDataError(
             f"{name}: its rows cannot be matched with edges, because the graph did not keep the order of its edge "
             f"list. Build the graph with Graph.from_coo(src, dst, keep_order=True)."

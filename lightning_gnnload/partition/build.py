@@ -20,12 +20,21 @@ from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.host.progress import ProgressLines, shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
+from lightning_gnnload.partition.head import carried, columns_of
 from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
 from lightning_gnnload.partition.stages import StageClock
-from lightning_gnnload.partition.write import Advance, Seeds, write_features, write_numbering, write_parts
+from lightning_gnnload.partition.write import (
+    Advance,
+    OwnRows,
+    Seeds,
+    write_features,
+    write_head,
+    write_numbering,
+    write_parts,
+)
 from lightning_gnnload.storage.folders import new_folder, write_manifest
 from lightning_gnnload.storage.partitions import load_partition
 from lightning_gnnload.storage.targets import check_target
@@ -62,8 +71,10 @@ def partition_graph(
         phases: whose seeds parts hold, where ``hops`` is positive; each is balanced within 1. Others are sampled on the
             whole graph. With 0 hops, all seeds lie with their owners.
         seed: of what is random.
-        features: write x, y and tables, once for all parts; without them, parts are topology alone. Tables of one node
-            type and edge features are not written: they are taken from ``data``.
+        features: write x, y and tables; without them, parts are topology alone. With 0 hops, the rows of each node and
+            edge lie with its owner, and the folder's head, which is all but the parts, holds what a trainer needs
+            beside lists and rows (:attr:`.StoredPartition.graph_data`). With more, x and tables of all nodes are
+            written once for all parts; tables of one node type and edge features are taken from ``data``.
         overwrite: replace the folder, if it is one of a partition and holds nothing else.
         progress: show bars on stderr.
 
@@ -107,8 +118,14 @@ def partition_graph(
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
         owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
         numbering = number_nodes(owner, num_parts)
-        checksums = write_parts(target, graph, holdings, dealt, numbering, advance)
-        written = write_features(target, data, numbering.node_ids, advance) if features else {"arrays": {}}
+        data = carried(data, features=features) if hops == 0 else data
+        rows = OwnRows(data) if hops == 0 else None
+        checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
+        if hops == 0:
+            written = write_head(target, data)
+        else:
+            written = write_features(target, data, numbering.node_ids, advance) if features else {"arrays": {}}
+            written["num_classes"] = data._num_classes
         written["arrays"] |= write_numbering(target, numbering, graph.clock)
         written["types"] = None if graph.types is None else graph.types.to_json()
         written["clock"] = None if graph.clock is None else graph.clock.to_json()
@@ -121,8 +138,9 @@ def partition_graph(
             "phases": list(names),
             "settings": {"seed": seed, **_settings(way)},
             "parts": checksums,
+            **({} if rows is None else {"rows": rows.described(), "columns": columns_of(graph)}),
         }
-        describe = partial(write_manifest, target, num_nodes=graph.num_nodes, num_classes=data._num_classes, **written)
+        describe = partial(write_manifest, target, **{"num_nodes": graph.num_nodes, **written})
         # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.
         describe(attributes={"partition": described | {"report": {}}})
         report = _measured(target, graph, clock, advance)

@@ -18,6 +18,7 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.selected import SelectedFeatureStore
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.partition.closure import Holdings
@@ -25,6 +26,7 @@ from lightning_gnnload.partition.lists import edge_chunks, list_degrees
 from lightning_gnnload.partition.numbering import Numbering
 from lightning_gnnload.partition.partitioner import Advance
 from lightning_gnnload.storage.folders import (
+    CHUNK_BYTES,
     array_entry,
     array_file,
     byte_chunks,
@@ -32,10 +34,10 @@ from lightning_gnnload.storage.folders import (
     write_chunks,
     write_manifest,
 )
-from lightning_gnnload.storage.graphs import RANKED
+from lightning_gnnload.storage.graphs import RANKED, data_arrays, described_data, first_nodes, stores_by_array
 from lightning_gnnload.storage.manifest import part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder
-from lightning_gnnload.storage.parts import manifest_checksum
+from lightning_gnnload.storage.parts import LIST_STARTS, manifest_checksum
 from lightning_gnnload.storage.tables import quantized_dtypes, raw_stores, table_name
 
 Column = Callable[[np.ndarray], np.ndarray]
@@ -45,9 +47,16 @@ Seeds = Mapping[str, tuple[np.ndarray, np.ndarray]]
 
 
 def write_parts(
-    folder: Path, graph: Graph, holdings: Holdings, seeds: Seeds, numbering: Numbering, advance: Advance
+    folder: Path,
+    graph: Graph,
+    holdings: Holdings,
+    seeds: Seeds,
+    numbering: Numbering,
+    rows: OwnRows | None,
+    advance: Advance,
 ) -> list[int]:
-    """Writes each part as a graph folder. Returns the checksum of each one's manifest."""
+    """Writes each part as a graph folder, with the ``rows`` of what it owns. Returns the checksum of each one's
+    manifest."""
     num_parts = len(numbering.starts) - 1
     local = np.empty(graph.num_nodes, _index_dtype(graph.num_nodes))
     checksums = []
@@ -63,7 +72,8 @@ def write_parts(
         part_seeds = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
         part_path = folder / part_folder(part)
         part_path.mkdir(mode=0o700)
-        _write_part(part_path, graph, nodes, reach, local, part_seeds)
+        more = {} if rows is None else rows.write(part_path, nodes[: int(is_own.sum())])
+        _write_part(part_path, graph, nodes, reach, local, part_seeds, more)
         with OpenFolder(part_path) as written:
             checksums.append(manifest_checksum(written))
     advance("Writing parts", 1.0)
@@ -95,6 +105,68 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
     return {"arrays": entries, "quantized": quantized_dtypes(present), "tables": dict.fromkeys(tables)}
 
 
+class OwnRows:
+    """Writes the rows of features that each part owns: of its own nodes, in their order, and of the edges of their
+    lists, likewise. Of a quantised table, rows are its codes."""
+
+    def __init__(self, data: GraphData) -> None:
+        self._graph = data.graph
+        self._stores = {
+            name: store.codes if isinstance(store, QuantizedFeatureStore) else store
+            for name, store in stores_by_array(data).items()
+        }
+        self._firsts = {table_name(name): first for name, first in first_nodes(data).items()}
+        self._of_edges = set(data.edge_stores)
+
+    def described(self) -> dict[str, Any]:
+        """Returns what the manifest says of the whole tables: the dtype and shape of each, by its array's name."""
+        return {
+            name: {"dtype": str(store.dtype).removeprefix("torch."), "shape": [store.shape[0], *store.row_shape]}
+            for name, store in self._stores.items()
+        }
+
+    def write(self, folder: Path, own_nodes: np.ndarray) -> dict[str, Any]:
+        """Writes the rows of one part, by its own nodes, ascending, to its folder. Returns their entries."""
+        entries = {}
+        for name, store in self._stores.items():
+            if name in self._of_edges:
+                indptr = self._graph.indptr
+                degrees = indptr[own_nodes + 1] - indptr[own_nodes]
+                num_rows, chunks = int(degrees.sum()), self._edge_chunks(store, own_nodes, degrees)
+            else:
+                first = self._firsts.get(name) or 0
+                low, high = np.searchsorted(own_nodes, (first, first + store.shape[0]))
+                rows = SelectedFeatureStore(store, own_nodes[low:high] - first)
+                num_rows, chunks = rows.shape[0], byte_chunks(rows)
+            entries[name] = _write(folder, name, store.dtype, (num_rows, *store.row_shape), chunks)
+        return entries
+
+    def _edge_chunks(self, store: FeatureStore, nodes: np.ndarray, degrees: np.ndarray) -> Iterator[memoryview]:
+        order = self._graph.flat_order
+        chunk_edges = max(CHUNK_BYTES // max(store.row_bytes, 8), 1)
+        for edges, _ in edge_chunks(self._graph.indptr, nodes, degrees, chunk_edges):
+            out = torch.empty(len(edges), store.shape[1], dtype=store.dtype)
+            store.gather(tensor_view(edges if order is None else order[edges].astype(np.int64)), out)
+            yield raw_bytes(out)
+
+
+def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
+    """Writes what a trainer needs beside lists and rows of features, in the order of the whole graph: labels, splits,
+    seed tables, tasks, ids, times of nodes. Returns what :func:`.write_manifest` is to be told."""
+    graph, arrays = data.graph, data_arrays(data)
+    if graph.node_time is not None:
+        arrays["node_time"] = tensor_view(graph.node_time)
+    if data.edge_stores:
+        arrays[LIST_STARTS] = tensor_view(graph.indptr)
+    for name, array in raw_stores(stores_by_array(data)).items():
+        if isinstance(array, torch.Tensor):  # the scale and offset of a quantised table
+            arrays[name] = array
+    entries = {
+        name: _write(folder, name, array.dtype, array.shape, byte_chunks(array)) for name, array in arrays.items()
+    }
+    return {"arrays": entries, "tables": first_nodes(data), **described_data(data)}
+
+
 def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:
     """Writes the numbering's arrays, and the times of the graph's clock where these are numbered by rank; returns their
     entries."""
@@ -111,8 +183,10 @@ def _write_part(
     reach: np.ndarray,
     local: np.ndarray,
     seeds: Mapping[str, np.ndarray],
+    more: Mapping[str, Any],
 ) -> None:
-    """Writes one part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it."""
+    """Writes one part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it. ``more`` has
+    the entries of what was written before."""
     degrees = list_degrees(graph.indptr, nodes, reach > 0)
     indptr = np.concatenate([[0], np.cumsum(degrees)])
     num_edges = int(indptr[-1])
@@ -139,7 +213,7 @@ def _write_part(
         dtype = tensor_view(column(np.empty(0, np.int64))).dtype
         chunks = (raw_bytes(tensor_view(column(edges))) for edges, _ in edge_chunks(graph.indptr, nodes, degrees))
         entries[name] = _write(folder, name, dtype, [num_edges], chunks)
-    write_manifest(folder, entries, num_nodes=len(nodes), lost_order=graph.lost_order)
+    write_manifest(folder, {**entries, **more}, num_nodes=len(nodes), lost_order=graph.lost_order)
 
 
 def _write(

@@ -100,7 +100,8 @@ class BatchSource:
         if not self._is_open:
             self._is_open = True
             graph = self.data.graph
-            for array in (graph.indptr, graph.indices, graph.run_ptr, graph.edge_time):
+            lists = (graph.indptr, graph.indices, graph.run_ptr, graph.edge_time) if graph.has_lists else ()
+            for array in lists:
                 if array is not None:
                     move_to_huge_pages(array)
         for store in self.features.values():

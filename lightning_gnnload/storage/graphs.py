@@ -12,7 +12,8 @@ import json
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any, Literal, NamedTuple
 
 import torch
 
@@ -108,7 +109,7 @@ def write_graph(
     arrays = {name: (array_file(name), array) for name, array in _arrays(data).items()}
     with new_folder(folder, "graph", overwrite=overwrite, repair=repair) as target:
         entries = {name: _write_array(target / file, array) for name, (file, array) in arrays.items()}
-        tables = _first_nodes(data)
+        tables = first_nodes(data)
         aggregates = {name: aggregate for name, aggregate in data.aggregates.items() if name in tables}
         check_entries(Path(folder), entries, aggregates)
         more = {} if add is None else add(target)
@@ -121,7 +122,7 @@ def write_graph(
             attributes=attributes,
             tables=tables,
             aggregates={name: aggregate.to_json() for name, aggregate in aggregates.items()},
-            **_described(data),
+            **described_data(data),
         )
 
 
@@ -134,18 +135,18 @@ def _check_attributes(attributes: dict[str, Any]) -> None:
         ) from error
 
 
-def _first_nodes(data: GraphData) -> dict[str, int | None]:
+def first_nodes(data: GraphData) -> dict[str, int | None]:
     """Returns the first node that each table has a row for, by name; None: it has one for each."""
     return {name: table.first if isinstance(table, NodeTable) else None for name, table in data.tables.items()}
 
 
-def _described(data: GraphData) -> dict[str, Any]:
+def described_data(data: GraphData) -> dict[str, Any]:
     """Returns what a manifest says of the data beside their arrays."""
     graph, named = data.graph, sorted(data.edge_tables.keys() - _x_by_type(data.graph.types))
     return {
         "num_nodes": data.num_nodes,
         "num_classes": data._num_classes,
-        "quantized": quantized_dtypes(_stores(data)),
+        "quantized": quantized_dtypes(stores_by_array(data)),
         "edge_tables": named if data.names_edge_tables else None,
         "lost_order": graph.lost_order,
         "types": None if graph.types is None else graph.types.to_json(),
@@ -213,38 +214,47 @@ def open_graph(
         )
     try:
         arrays = map_arrays(folder, verify)
-        stores, tables, edge_tables = open_stores(folder, arrays, features)
-        types, clock = open_types(manifest), open_clock(manifest, arrays)
-        graph = open_topology(folder, arrays, types, clock)
-        tasks = open_tasks(manifest.get("tasks", {}), arrays)
-        splits: dict[str, Any] = {name: arrays.get(name) for name in PHASES}
-        splits |= open_seeds(manifest.get("seed_tables", {}), arrays)
-        data = GraphData(
-            graph,
-            stores.get("x"),
-            arrays.get("y"),
-            *(splits[name] for name in SPLITS),
-            num_classes=manifest["num_classes"],
-            tables=tables,
-            edge_x=stores.get("edge_x", _stored_x(stores, types) or None),
-            edge_tables=edge_tables,
-            user_ids=_user_ids(manifest, arrays, types),
-            class_names=manifest.get("class_names"),
-            tasks=tasks,
-            predict=splits[PREDICT],
-        )
-        data.vocabularies = _vocabularies(manifest, data)
-        chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
-        if chosen is not None:
-            data = data.with_task(chosen)
+        stores = open_stores(folder, arrays, features)
+        graph = open_topology(folder, arrays, open_types(manifest), open_clock(manifest, arrays))
+        data = open_data(manifest, arrays, graph, stores)
         for name, aggregate in open_aggregates(path, manifest, check=check_aggregates).items():
-            if name in tables:
+            if name in data.tables:
                 is_sure = check_aggregates and aggregate.table in data.stores
                 data.aggregates[name] = aggregate.bound(graph, data.stores[aggregate.table]) if is_sure else aggregate
     except (GraphFormatError, GraphDataError, SamplerConfigError, OSError) as error:
         raise broken_folder(folder, error) from error
     data.folder, data.folder_fingerprint = path.absolute(), folder.fingerprint
     return data
+
+
+def open_data(
+    manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], graph: Graph, stores: OpenedStores
+) -> GraphData:
+    """Makes the data of a graph, with the splits of the task that the manifest chooses.
+
+    Raises:
+        GraphDataError, SamplerConfigError: arrays and manifest make no data of this graph.
+    """
+    tasks = open_tasks(manifest.get("tasks", {}), arrays)
+    splits: dict[str, Any] = {name: arrays.get(name) for name in PHASES}
+    splits |= open_seeds(manifest.get("seed_tables", {}), arrays)
+    data = GraphData(
+        graph,
+        stores.by_array.get("x"),
+        arrays.get("y"),
+        *(splits[name] for name in SPLITS),
+        num_classes=manifest["num_classes"],
+        tables=stores.tables,
+        edge_x=stores.by_array.get("edge_x", _stored_x(stores.by_array, graph.types) or None),
+        edge_tables=stores.edge_tables,
+        user_ids=_user_ids(manifest, arrays, graph.types),
+        class_names=manifest.get("class_names"),
+        tasks=tasks,
+        predict=splits[PREDICT],
+    )
+    data.vocabularies = _vocabularies(manifest, data)
+    chosen = manifest.get("task") or (next(iter(tasks)) if len(tasks) == 1 else None)
+    return data if chosen is None else data.with_task(chosen)
 
 
 def open_topology(
@@ -277,19 +287,31 @@ def map_arrays(folder: OpenFolder, verify: bool, names: Container[str] | None = 
     return {name: _map_array(array, verify) for name, array in folder.arrays.items() if names is None or name in names}
 
 
+class OpenedStores(NamedTuple):
+    """Holds what a folder's features are gathered from: stores by the name of their array, tables by their own name,
+    and the tables of edges likewise, None where none were named."""
+
+    by_array: dict[str, Any]
+    tables: dict[str, Any]
+    edge_tables: dict[str, Any] | None
+
+
 def open_stores(
-    folder: OpenFolder, arrays: dict[str, torch.Tensor], features: Literal["mapped", "disk"]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any] | None]:
-    """Opens what a folder's features are gathered from: returns the stores by the name of their array, the tables by
-    their own name, and the tables of edges likewise, None where none were named."""
+    folder: OpenFolder,
+    arrays: Mapping[str, torch.Tensor],
+    features: Literal["mapped", "disk"],
+    elsewhere: Mapping[str, FeatureStore] = MappingProxyType({}),
+) -> OpenedStores:
+    """Opens what a folder's features are gathered from; ``elsewhere`` has, by array, stores of rows that do not lie in
+    this folder."""
     if features not in ("mapped", "disk"):
         raise StoreFormatError(f'features={features!r}, but must be "mapped" or "disk".')
     path, manifest = folder.path, folder.manifest
     table_arrays = {name: table_name(name) for name in manifest.get("tables", {})}
     edge_arrays = {name: EDGE_PREFIX + name for name in manifest.get("edge_tables") or ()}
     x_of_edges = arrays.keys() & {EDGE_PREFIX + name for name in _x_by_type(open_types(manifest))}
-    require_arrays(path, arrays, (*table_arrays.values(), *edge_arrays.values()))
-    stores: dict[str, Any] = dict(arrays)
+    stores: dict[str, Any] = {**arrays, **elsewhere}
+    require_arrays(path, stores, (*table_arrays.values(), *edge_arrays.values()))
     if features == "disk":
         for name in arrays.keys() & {"x", "edge_x", *table_arrays.values(), *edge_arrays.values(), *x_of_edges}:
             stores[name] = DiskFeatureStore(folder, name=name)
@@ -298,13 +320,13 @@ def open_stores(
     firsts = manifest.get("tables", {})
     tables = {name: _node_table(name, stores[array], firsts[name]) for name, array in table_arrays.items()}
     edge_tables = {name: stores[edge_arrays[name]] for name in edge_arrays}
-    return stores, tables, edge_tables if manifest.get("edge_tables") is not None else None
+    return OpenedStores(stores, tables, edge_tables if manifest.get("edge_tables") is not None else None)
 
 
 def _quantized(
     name: str, stores: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], dtype: torch.dtype, path: Path
 ) -> QuantizedFeatureStore:
-    if not {name, f"{name}.scale", f"{name}.offset"} <= arrays.keys():
+    if name not in stores or not {f"{name}.scale", f"{name}.offset"} <= arrays.keys():
         raise StoreFormatError(f"{path / MANIFEST} lists no scale or offset of {name!r}. Prepare it again.")
     return QuantizedFeatureStore(stores[name], arrays[f"{name}.scale"], arrays[f"{name}.offset"], dtype)
 
@@ -343,7 +365,7 @@ def _stored_x(stores: Mapping[str, Any], types: GraphTypes | None) -> dict[EdgeT
     }
 
 
-def _user_ids(manifest: dict[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
+def _user_ids(manifest: Mapping[str, Any], arrays: Mapping[str, torch.Tensor], types: GraphTypes | None) -> Any:
     """Opens the user's ids, as :class:`GraphData` takes them; None where there are none."""
     by_type = {}
     for name, described in manifest.get("user_ids", {}).items():
@@ -379,7 +401,7 @@ def _own_seeds(data: GraphData) -> dict[str, Any]:
     return {} if data.task is not None else data.seed_tables
 
 
-def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterable[str]) -> None:
+def require_arrays(path: Path, arrays: Mapping[str, Any], names: Iterable[str]) -> None:
     """Raises StoreFormatError: the folder lacks one."""
     for name in names:
         if name not in arrays:
@@ -390,24 +412,32 @@ def require_arrays(path: Path, arrays: Mapping[str, torch.Tensor], names: Iterab
 
 def _arrays(data: GraphData) -> dict[str, torch.Tensor | FeatureStore]:
     graph = data.graph
-    optional: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
+    lists: dict[str, Any] = {name: getattr(graph, name) for name in Graph.ARRAYS}
+    if graph.origin is not None:
+        lists |= {name: getattr(graph.origin, name) for name in ORIGIN}
+    arrays = {name: tensor_view(array) for name, array in lists.items() if array is not None}
+    return {**arrays, **data_arrays(data), **raw_stores(stores_by_array(data))}
+
+
+def data_arrays(data: GraphData) -> dict[str, torch.Tensor]:
+    """Returns the arrays of what data hold beside lists and rows of features: splits, seed tables, tasks, the user's
+    ids, labels, and the times of a clock that numbers them by rank."""
+    clock, arrays = data.graph.clock, dict[str, torch.Tensor]()
     if data.task is None:
         # Folders without rows to predict are those that earlier releases read, too.
         names = [*SPLITS, *([PREDICT] if len(data.predict) else [])]
-        optional |= {name: data.split(name) for name in names if data.table(name) is None}
-    optional[RANKED] = None if graph.clock is None else graph.clock.ranked
-    if graph.origin is not None:
-        optional |= {name: getattr(graph.origin, name) for name in ORIGIN}
-    arrays = {name: tensor_view(array) for name, array in optional.items() if array is not None}
+        arrays |= {name: tensor_view(data.split(name)) for name in names if data.table(name) is None}
+    if clock is not None and clock.ranked is not None:
+        arrays[RANKED] = tensor_view(clock.ranked)
     arrays |= {**seed_arrays(_own_seeds(data)), **task_arrays(data.tasks)}
     for name, ids in data.user_ids.items():
         arrays[ids_name(name)] = tensor_view(ids.values)
         if ids.offsets is not None:
             arrays[f"{ids_name(name)}.offsets"] = tensor_view(ids.offsets)
-    return {**arrays, **raw_stores(_stores(data)), **({} if data.y is None else {"y": data.y})}
+    return arrays | ({} if data.y is None else {"y": data.y})
 
 
-def _stores(data: GraphData) -> dict[str, FeatureStore]:
+def stores_by_array(data: GraphData) -> dict[str, FeatureStore]:
     """Returns the stores by the name of the array that holds their rows."""
     return {table_name(name) if name in data.tables else name: store for name, store in data.stores.items()}
 

@@ -113,6 +113,16 @@ def array_of_entry(path: Path, name: str, entry: Any) -> tuple[str, torch.dtype,
     return file_name, dtype, shape, checksums
 
 
+def array_shape(path: Path, name: str, entry: Any) -> tuple[torch.dtype, list[int]]:
+    """Checks what the manifest at ``path`` says of an array that lies elsewhere; returns its dtype and shape."""
+    values: Any = entry if isinstance(entry, dict) else {}
+    dtype, shape = values.get("dtype"), values.get("shape")
+    is_shape = isinstance(shape, list) and 0 < len(shape) <= _MAX_DIMS and all(map(_is_count, shape))
+    if is_shape and dtype in _DTYPES and math.prod(shape) < 1 << 60:
+        return getattr(torch, dtype), shape
+    raise StoreFormatError(f"{path}: the rows of {name!r} are malformed; the folder is broken. Prepare it again.")
+
+
 def _num_stretches(size_bytes: int) -> int:
     """Returns the number of stretches of so many bytes; an empty array has one."""
     return max(-(-size_bytes // STRETCH_BYTES), 1)

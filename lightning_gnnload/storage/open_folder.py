@@ -137,10 +137,22 @@ class OpenFolder:
 
     @property
     def parts(self) -> dict[str, Any]:
-        """The folder names of a partition's parts, with the CRC-32 of their manifests; empty for other folders."""
+        """The folder names of a partition's parts that are on this machine, with the CRC-32 of their manifests; empty
+        for other folders."""
         described = self.manifest["attributes"].get("partition")
         checksums = described.get("parts") if isinstance(described, dict) else None
-        return {part_folder(n): checksum for n, checksum in enumerate(checksums if isinstance(checksums, list) else ())}
+        parts = {
+            part_folder(n): checksum for n, checksum in enumerate(checksums if isinstance(checksums, list) else ())
+        }
+        # Parts with rows of their own may each lie on a machine of its own.
+        is_spread = isinstance(described, dict) and "rows" in described
+        return {name: checksum for name, checksum in parts.items() if not is_spread or name in self.parts_here}
+
+    @cached_property
+    def parts_here(self) -> frozenset[str]:
+        """The names of the folders in this one, as of when they were first asked for."""
+        with os.scandir(self._fd) as entries:
+            return frozenset(entry.name for entry in entries if entry.is_dir())
 
     def open_file(self, name: str, flags: int = 0) -> int:
         """Opens a file of this folder for reading.

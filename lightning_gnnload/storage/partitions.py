@@ -1,14 +1,18 @@
 """Loads the folder of a partition by memory mapping.
 
-It has ``manifest.json``, the numbering, and the features of all nodes in the order of new ids, so that those of a
-part's own nodes are one range. Each part is a graph folder in it, without features.
+It has ``manifest.json``, the numbering, and each part as a graph folder. Where each list lies with its owner alone, the
+rows of features do, too, in its part's folder; what else belongs to the data lies beside the manifest, in the order of
+the whole graph, and is the head: all that a trainer needs who asks owners for the rest. Where parts hold hops of their
+seeds, features of all nodes lie beside the manifest, in the order of new ids, so that those of a part's own nodes are
+one range.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,13 +20,21 @@ import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.graphdata import SPLITS
-from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.graphdata import SPLITS, GraphData
+from lightning_gnnload.data.parted import PartedFeatureStore
+from lightning_gnnload.data.partition import Part, Partition
 from lightning_gnnload.data.selected import select_rows
-from lightning_gnnload.data.tables import as_store
-from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.data.tables import NodeTable, as_store
+from lightning_gnnload.errors import (
+    GraphDataError,
+    GraphFormatError,
+    PartitionError,
+    SamplerConfigError,
+    StoreFormatError,
+)
 from lightning_gnnload.host.leases import protect_mapped
 from lightning_gnnload.storage.graphs import map_arrays, open_clock, open_stores, open_types, require_arrays
+from lightning_gnnload.storage.head import Head, parted_tables
 from lightning_gnnload.storage.manifest import MANIFEST
 from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder, read_folder
 from lightning_gnnload.storage.parts import StoredParts
@@ -46,6 +58,40 @@ class StoredPartition(Partition):
 
     folder: Path = Path()
     features: Literal["mapped", "disk"] = "mapped"
+    head: Head | None = None
+
+    @cached_property
+    def graph_data(self) -> GraphData:
+        """The data of the whole graph without its lists: ids, splits, labels, types, times, sizes. Rows of features
+        come from the parts that are here; those of others, and lists, from owners.
+
+        Raises:
+            PartitionError: the folder has no head: parts hold hops of their seeds, or an earlier release wrote it.
+            StoreFormatError: the head is broken.
+        """
+        if self.head is None:
+            raise PartitionError(
+                f"{self.folder} does not hold what a trainer without the graph needs. Make it with hops=0, so that "
+                "each list and row lies with its owner: gnnload partition ... --hops 0."
+            )
+        try:
+            data = self.head.open(self)
+        except (GraphFormatError, GraphDataError, SamplerConfigError) as error:
+            raise StoreFormatError(f"{self.folder} is broken: {error} Make the partition again.") from error
+        data.folder, data.folder_fingerprint = self.folder, self.folder_fingerprint
+        return data
+
+    @property
+    def parts_here(self) -> list[int]:
+        """The numbers of the parts whose folders are on this machine."""
+        assert isinstance(self.parts, StoredParts)
+        return self.parts.here
+
+    def __repr__(self) -> str:
+        here, about = self.parts_here, super().__repr__()
+        if len(here) == self.num_parts:
+            return about
+        return f"{about[:-1]}, parts here: {', '.join(map(str, here)) or 'none'})"
 
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
         """Reads the seeds of each part without mapping the parts."""
@@ -104,17 +150,21 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
             raise GraphFormatError(
                 f"its types have {types.first_node[-1]} nodes, but {MANIFEST} says {manifest['num_nodes']}."
             )
-        stores, tables, _ = open_stores(folder, arrays, features)
-        x, y, new_ids = stores.get("x"), arrays.get("y"), numbering["new_ids"]
+        parted = parted_tables(path / MANIFEST, described, manifest, numbering, arrays)
+        elsewhere = {name: PartedFeatureStore(table, _store_of(lambda: parts, name)) for name, table in parted.items()}
+        stores = open_stores(folder, arrays, features, elsewhere)
+        y, new_ids = arrays.get("y"), numbering["new_ids"]
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
             raise GraphDataError(f"labels y are {list(y.shape)}, but {len(new_ids)} are needed, one a node.")
+        x = {"x": stores.by_array["x"]} if "x" in stores.by_array else {}
         by_node = {
-            name: _by_node(name, store, new_ids)
-            for name, store in {**({} if x is None else {"x": x}), **tables}.items()
+            name: _by_node(name, store, new_ids, is_parted=bool(parted))
+            for name, store in {**x, **stores.tables}.items()
+            if not isinstance(store, NodeTable)
         }
     except (GraphDataError, GraphFormatError, OSError) as error:
         raise broken_folder(folder, error, "Make the partition again.") from error
-    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock)
+    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock, parted, features)
     if verify:
         parts.verify()
     return StoredPartition(
@@ -123,17 +173,23 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
         x=by_node.pop("x", None),
         tables=by_node,
+        parted=parted,
+        head=Head(manifest, arrays, stores) if "rows" in described else None,
         folder_fingerprint=folder.fingerprint,
         folder=path,
         features=features,
     )
 
 
-def _by_node(name: str, store: Any, new_ids: np.ndarray) -> FeatureStore:
+def _store_of(parts: Callable[[], Sequence[Part]], name: str) -> Callable[[int], FeatureStore]:
+    return lambda number: parts()[number].stores[name]
+
+
+def _by_node(name: str, store: Any, new_ids: np.ndarray, *, is_parted: bool) -> FeatureStore:
     rows = as_store(store, name=name, dims=(1, None))
     if rows.shape[0] != len(new_ids):
         raise GraphDataError(f"{name} has {rows.shape[0]} rows, but {len(new_ids)} are needed, one a node.")
-    return select_rows(rows, new_ids)
+    return rows if is_parted else select_rows(rows, new_ids)
 
 
 def _load_again(folder: Path, features: Literal["mapped", "disk"], fingerprint: str) -> Partition:

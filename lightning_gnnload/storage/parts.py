@@ -6,24 +6,29 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, overload
+from types import MappingProxyType
+from typing import Any, Literal, overload
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.clock import Clock
-from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.features import gather as gather_rows
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.data.partition import Part
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError, StoreFormatError
+from lightning_gnnload.storage.disk import DiskFeatureStore
 from lightning_gnnload.storage.graphs import map_arrays, open_topology, require_arrays
 from lightning_gnnload.storage.manifest import MANIFEST, part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder
 
+LIST_STARTS = "list_starts"
+"""The array of a partition's head that says where lists begin in the whole graph, by which rows of edges are found."""
 _REMEDY = "Make the partition again."
 
 
@@ -40,9 +45,11 @@ class StoredParts(Sequence[Part]):
         y: torch.Tensor | None,
         types: GraphTypes | None = None,
         clock: Clock | None = None,
+        tables: Mapping[str, PartedTable] = MappingProxyType({}),
+        features: Literal["mapped", "disk"] = "mapped",
     ) -> None:
         self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
-        self._types, self._clock = types, clock
+        self._types, self._clock, self._tables, self._features = types, clock, tables, features
         self._loaded: dict[int, Part] = {}
         self._loading = threading.Lock()
 
@@ -63,6 +70,11 @@ class StoredParts(Sequence[Part]):
                 self._loaded[number] = self._load(number, verify=False)
             return self._loaded[number]
 
+    @property
+    def here(self) -> list[int]:
+        """Returns the numbers of the parts whose folders are on this machine, as of when the partition was loaded."""
+        return [number for number in range(len(self)) if part_folder(number) in self._folder.parts_here]
+
     def seeds_of(self, phase: str) -> list[np.ndarray] | None:
         """Reads each part's seeds from its folder, without its graph; None where parts were made for other phases."""
         if phase not in self._described["phases"]:
@@ -71,12 +83,18 @@ class StoredParts(Sequence[Part]):
 
     def verify(self) -> None:
         """Reads every byte of all parts, and keeps none. Raises StoreFormatError: one is not what was written."""
-        for number in range(len(self)):
+        for number in self.here if "rows" in self._described else range(len(self)):
             self._load(number, verify=True)
 
     @contextmanager
     def _opened(self, number: int) -> Iterator[OpenFolder]:
         """Opens the folder of a part, after checking that it belongs to this partition."""
+        if "rows" in self._described and number not in self.here:
+            raise StoreFormatError(
+                f"part {number} of {self._folder.path} is not on this machine: there is no {part_folder(number)}. Its "
+                "lists and rows come from an owner that has it, by GraphDataModule(graph='remote', features='remote'); "
+                "or copy that folder here."
+            )
         try:
             with OpenFolder(part_folder(number), self._folder) as part:
                 if manifest_checksum(part) != self._described["parts"][number]:
@@ -113,6 +131,7 @@ class StoredParts(Sequence[Part]):
                     phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
                 }
                 ids, num_own = _check_origin(graph, new_ids, starts[number : number + 2], self._described)
+                stores = self._own_rows(part, arrays, ids[:num_own], graph.num_edges)
             except (GraphFormatError, GraphDataError, OSError) as error:
                 raise broken_folder(part, error, _REMEDY) from error
         return Part(
@@ -121,8 +140,28 @@ class StoredParts(Sequence[Part]):
             num_own,
             {phase: np.sort(ids[local]) for phase, local in seeds.items()},
             None if self._x is None else select_rows(self._x, ids),
-            None if self._y is None else _rows(self._y, new_ids[ids]),
+            None if self._y is None else _rows(self._y, ids if "rows" in self._described else new_ids[ids]),
+            stores,
         )
+
+    def _own_rows(
+        self, part: OpenFolder, arrays: Mapping[str, torch.Tensor], own_nodes: np.ndarray, num_edges: int
+    ) -> dict[str, FeatureStore]:
+        """Opens the rows that a part owns. Raises GraphDataError: one table has others than the head says."""
+        stores: dict[str, FeatureStore] = {}
+        for name, table in self._tables.items():
+            rows = arrays.get(name)
+            first = getattr(table.places, "first", None)
+            bounds = None if first is None else np.searchsorted(own_nodes, (first, first + table.num_rows))
+            num_rows = num_edges if bounds is None else int(bounds[1] - bounds[0])
+            if rows is None or (tuple(rows.shape), rows.dtype) != ((num_rows, *table.row_shape), table.dtype):
+                raise GraphDataError(
+                    f"{name} must be {table.dtype} {[num_rows, *table.row_shape]}, the rows of what the part owns, but "
+                    f"is {'not there' if rows is None else f'{rows.dtype} {list(rows.shape)}'}."
+                )
+            is_read = self._features == "disk" and num_rows
+            stores[name] = DiskFeatureStore(part, name=name) if is_read else MemoryFeatureStore(rows)
+        return stores
 
 
 def manifest_checksum(folder: OpenFolder) -> int:

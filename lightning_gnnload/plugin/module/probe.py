@@ -29,7 +29,8 @@ class MachineMemory:
     take is not free, as sampling reads them again and again."""
 
     def __init__(self, graph: Graph) -> None:
-        arrays = [array for name in graph.ARRAYS if (array := getattr(graph, name)) is not None]
+        names = graph.ARRAYS if graph.has_lists else ()
+        arrays = [array for name in names if (array := getattr(graph, name)) is not None]
         self._mapped_bytes = sum(array.nbytes for array in arrays if mapped_file(array.ctypes.data) is not None)
 
     def use(self) -> MemoryUse:

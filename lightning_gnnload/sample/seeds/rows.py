@@ -146,7 +146,7 @@ class NodeSeeds(SeedKind):
         return query, constraints, columns, None if table.y is None else table.y[at]
 
     def seen(self, rows: np.ndarray) -> VisibleEdges | None:
-        if not self.is_timed:
+        if not self.is_timed or not self.graph.has_lists:
             return None
         assert self.graph.clock is not None
         if self.table is None:  # others, written to a split later, are an error where they are sampled

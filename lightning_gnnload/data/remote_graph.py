@@ -1,0 +1,107 @@
+"""RemoteGraph: what is known of a graph whose lists lie elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+
+from lightning_gnnload.data.clock import Clock
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.types import GraphTypes
+from lightning_gnnload.errors import RemoteListsError
+from lightning_gnnload.host.leases import protect_mapped
+
+
+class RemoteGraph(Graph):
+    """Stands for a graph in a process that has none of its lists: sizes, types, times of nodes and the fingerprint.
+
+    Mini-batches of it are drawn by those who have the lists. Reading one here raises RemoteListsError; a column that
+    the graph does not have is None, as in any other.
+
+    Args:
+        num_nodes: N.
+        num_edges: E.
+        fingerprint: as the whole graph has it.
+        columns: which of :attr:`.Graph.ARRAYS` the whole graph has.
+        types: names of node and edge types.
+        clock: what turns times into codes.
+        node_time: int64 or float64 ``[N]``, from when on a node is there.
+
+    Example:
+        >>> graph = RemoteGraph(4, 7, "4-7-00000000", ["indptr", "indices"])
+        >>> graph.num_nodes, graph.edge_weight is None
+        (4, True)
+        >>> graph.indices
+        Traceback (most recent call last):
+            ...
+        lightning_gnnload.errors.RemoteListsError: indices: the graph's lists are not on this machine ...
+    """
+
+    __slots__ = ("_columns", "_known_fingerprint", "_num_edges", "_num_nodes")
+
+    def __init__(
+        self,
+        num_nodes: int,
+        num_edges: int,
+        fingerprint: str,
+        columns: Collection[str],
+        *,
+        types: GraphTypes | None = None,
+        clock: Clock | None = None,
+        node_time: np.ndarray | None = None,
+    ) -> None:
+        # No list is there to be checked, and so Graph's constructor is not called.
+        self._num_nodes, self._num_edges, self._known_fingerprint = num_nodes, num_edges, fingerprint
+        self._columns = frozenset(columns)
+        self.types, self.clock, self.node_time, self.origin, self.lost_order = types, clock, node_time, None, False
+        self._derived = {}
+        protect_mapped(self, [node_time, *(() if clock is None else (clock.ranked,))])
+
+    @property
+    def has_lists(self) -> bool:
+        return False
+
+    @property
+    def num_nodes(self) -> int:
+        return self._num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        return self._num_edges
+
+    @property
+    def fingerprint(self) -> str:
+        return self._known_fingerprint
+
+    @property
+    def flat_order(self) -> np.ndarray | None:
+        """None: rows of edges lie with the lists, in their order."""
+        return None
+
+    def __getstate__(self) -> tuple[None, dict[str, Any]]:
+        names = (*RemoteGraph.__slots__, "clock", "lost_order", "node_time", "origin", "types")
+        return None, {name: getattr(self, name) for name in names} | {"_derived": {}}
+
+    def __repr__(self) -> str:
+        types = "" if self.types is None else f", types={self.types!r}"
+        return f"RemoteGraph(num_nodes={self.num_nodes}, num_edges={self.num_edges}{types})"
+
+
+def _list_array(name: str) -> property:
+    def read(graph: RemoteGraph) -> Any:
+        if name in graph._columns:
+            raise RemoteListsError(
+                f"{name}: the graph's lists are not on this machine, but with the owners of its parts, who draw "
+                "mini-batches by graph='remote'. What reads lists itself cannot: order='proximity', cache policies by "
+                "degrees or by the law of the draws, links and their negatives, edge ids in other libraries' formats, "
+                "inference by layers, devices. Leave that out, or give the whole graph in place of the partition."
+            )
+
+    return property(read)
+
+
+for _name in Graph.ARRAYS:
+    if _name != "node_time":
+        setattr(RemoteGraph, _name, _list_array(_name))
