@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -178,15 +179,16 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         return super().play(trainer, session, function, *args, **kwargs)
 
     def _start_owners(self, datamodule: Any) -> None:
-        folder = getattr(getattr(datamodule, "owners", None), "folder", None)
+        partition = getattr(getattr(datamodule, "owners", None), "setting", None)
+        folder = getattr(partition, "folder", partition)
         if folder is None:
             raise LaunchError(
                 f"RayFactoredStrategy(owners={self.owners}) starts the owners of a partition's folder, but the Trainer "
                 f"was called with data that name none. Give GraphDataModule(load_partition(folder), ..., "
                 f"graph='remote', features='remote')."
             )
-        if self._owner_actors is None or self._owner_actors.folder != folder:
-            self._owner_actors = OwnerActors.start(folder, self.owners, self.connect_timeout_s)
+        if self._owner_actors is None or self._owner_actors.folder != Path(folder):
+            self._owner_actors = OwnerActors.start(Path(folder), self.owners, self.connect_timeout_s)
 
     # Samplers are workers of Ray Train, too.
 

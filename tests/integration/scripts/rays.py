@@ -21,7 +21,9 @@ from ray.cluster_utils import Cluster
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
+from lightning_gnnload import partition_graph
 from lightning_gnnload.ray import FactoredTorchConfig
+from tests.integration.scripts.toy import toy_data
 
 RANKS = 3
 """Workers of each node: two trainers and a sampler."""
@@ -106,13 +108,43 @@ def train(config: dict[str, Any]) -> None:
     ray.train.report({"weights": record["weights"]})  # of all workers: samplers call it themselves
 
 
+def own(config: dict[str, Any]) -> None:
+    """Draws by owners that Ray has started, one of which is killed in between."""
+    import psutil
+
+    from lightning_gnnload import CollectiveSampler, NeighborSampler, load_partition
+    from lightning_gnnload.owners.client import Owners
+    from lightning_gnnload.ray.owner_actors import OwnerActors
+    from tests.integration.scripts.toy import toy_data
+
+    rank, folder = ray.train.get_context().get_world_rank(), Path(config["folder"])
+    partition, sampler = load_partition(Path.cwd() / config["parts"]), NeighborSampler([4, 3], seed=1)
+    actors = OwnerActors.start(partition.folder, 2, timeout_s=60)
+    owners = Owners.connect(partition, actors.addresses, secret=actors.secret)
+    record: dict[str, Any] = {"addresses": actors.addresses(), "alike": []}
+    for step in range(4):
+        seeds = toy_data().train[step * 50 : step * 50 + 50]
+        if step == 2 and rank == 0:
+            owner = next(process for process in psutil.process_iter() if process.name().startswith("ray::_OwnerActor"))
+            owner.kill()
+        began = time.monotonic()
+        batch = CollectiveSampler(sampler, owners).sample(None, seeds, step=step)
+        record["alike"].append(
+            batch.nodes.tolist() == sampler.sample(toy_data().graph, seeds, step=step).nodes.tolist()
+        )
+        record[f"step_{step}_s"] = time.monotonic() - began
+    record["addresses_after"] = actors.addresses()
+    owners.close()
+    (folder / f"rank-{rank}.json").write_text(json.dumps(record))
+
+
 def fit(name: str, num_nodes: int) -> None:
     folder = Path.cwd() / name
     folder.mkdir()
     began = time.monotonic()
     trainer = TorchTrainer(
-        train,
-        train_loop_config={"run": name, "folder": str(folder)},
+        own if name == "own" else train,
+        train_loop_config={"run": name, "folder": str(folder), "parts": str(Path.cwd() / "parts")},
         torch_config=FactoredTorchConfig(),
         scaling_config=ScalingConfig(
             num_workers=RANKS * num_nodes, resources_per_worker={"CPU": 1, "rank": 1}, placement_strategy="PACK"
@@ -132,6 +164,8 @@ def fit(name: str, num_nodes: int) -> None:
 
 if __name__ == "__main__":
     _, num_nodes, *runs = sys.argv[1:]
+    if "own" in runs:
+        partition_graph(toy_data(), "parts", 3, hops=0, progress=False)
     with cluster(int(num_nodes)):
         for run in runs:
             fit(run, int(num_nodes))
