@@ -193,7 +193,7 @@ class ExchangeError(GnnLoadError, RuntimeError):
 
 
 class OwnerLostError(ExchangeError):
-    """No owner of a part is left that answers."""
+    """No owner of a part is left that answers: all are gone, frozen, or have other parts."""
 
 
 class CacheConfigError(GnnLoadError, ValueError):

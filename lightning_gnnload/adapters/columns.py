@@ -244,9 +244,10 @@ def foreign_names(columns: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor
     return {"seed_time" if name == "time" else name: rows for name, rows in columns.items()}
 
 
-def original_edge_ids(edge_ids: torch.Tensor, edge_order: np.ndarray | None) -> torch.Tensor:
-    """Converts positions in ``Graph.indices``, int64 ``[B]``, to positions in the user's list of edges; None as
-    ``edge_order`` leaves them as they are."""
+def original_edge_ids(edge_ids: torch.Tensor, graph: Graph | None) -> torch.Tensor:
+    """Converts positions in ``Graph.indices``, int64 ``[B]``, to positions in the user's list of edges; they stay as
+    they are without a graph, or where it has no ``edge_order``."""
+    edge_order = None if graph is None else graph.edge_order
     if edge_order is None:
         return edge_ids
     # The order is as long as the graph: ids go to it, whatever their device, and each is a miss of the caches.

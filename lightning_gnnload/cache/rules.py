@@ -20,7 +20,6 @@ from lightning_gnnload.cache.expected import Expected
 from lightning_gnnload.cache.policy import CachePolicy
 from lightning_gnnload.cache.trace import smoothed, visit_counts
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, YELLOW
 from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.sample.workload import FIXED_DRAWS_EPOCH, PRESAMPLED_EPOCHS, Workload
@@ -75,7 +74,7 @@ class PreSample(CachePolicy):
         if num_epochs > 1:
             counts += self._counts(workload, range(epoch + 1, epoch + num_epochs))
         num_batches = num_epochs * workload.num_ranks * workload.plan(workload.num_ranks).num_steps
-        return smoothed(counts, out_degrees(workload.graph), num_batches)
+        return smoothed(counts, workload.graph.out_degrees(), num_batches)
 
     def _enough(self, counts: np.ndarray, workload: Workload, epoch: int) -> int:
         """Computes from the first epoch's visits how many epochs to sample: by counts, never by time, so that all ranks
@@ -158,7 +157,7 @@ class Degree(CachePolicy):
     """
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
-        return out_degrees(workload.graph)
+        return workload.graph.out_degrees()
 
 
 @dataclass(frozen=True)
@@ -170,7 +169,7 @@ class DegreeRatio(CachePolicy):
     """
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
-        out = out_degrees(workload.graph)
+        out = workload.graph.out_degrees()
         return np.divide(workload.graph.in_degrees, out, out=np.zeros(len(out)), where=out > 0)
 
 
@@ -180,14 +179,6 @@ class Random(CachePolicy):
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         return ops.random_keys(workload.seed, FIXED_DRAWS_EPOCH, np.arange(workload.graph.num_nodes))
-
-
-def out_degrees(graph: Graph, chunk: int = 1 << 24) -> np.ndarray:
-    """Counts the edges that leave each node, int64 ``[N]``."""
-    degrees = np.zeros(graph.num_nodes, np.int64)
-    for begin in range(0, graph.num_edges, chunk):  # in chunks: bincount copies its input to int64
-        degrees += np.bincount(graph.indices[begin : begin + chunk], minlength=graph.num_nodes)
-    return degrees
 
 
 @dataclass(frozen=True)

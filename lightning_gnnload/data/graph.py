@@ -266,6 +266,11 @@ class Graph(DerivedArrays):
     def num_edges(self) -> int:
         return len(self.indices)
 
+    def has(self, name: str) -> bool:
+        """Returns whether the graph has the array of this name, of :attr:`ARRAYS`, here or with the owners of its
+        lists."""
+        return getattr(self, name) is not None
+
     @property
     def has_lists(self) -> bool:
         """Whether this process has the lists: not of a :class:`.RemoteGraph`."""
@@ -275,6 +280,13 @@ class Graph(DerivedArrays):
     def in_degrees(self) -> np.ndarray:
         """int64 ``[N]``."""
         return np.diff(self.indptr)
+
+    def out_degrees(self, chunk_edges: int = 1 << 24) -> np.ndarray:
+        """Counts the edges that leave each node, int64 ``[N]``, by reading all lists, some at a time."""
+        degrees = np.zeros(self.num_nodes, np.int64)
+        for begin in range(0, self.num_edges, chunk_edges):  # in chunks: bincount copies its input to int64
+            degrees += np.bincount(self.indices[begin : begin + chunk_edges], minlength=self.num_nodes)
+        return degrees
 
     @property
     def names(self) -> np.ndarray | None:

@@ -23,8 +23,6 @@ def check_graph_arrays(graph: Any) -> None:
             f"Graph: origin names {len(graph.origin.node_ids)} nodes, but the graph has {graph.num_nodes}."
         )
     _check_weights(graph.edge_weight)
-    if graph.origin is not None and graph.run_ptr is not None:
-        raise GraphFormatError("Graph: a part's nodes do not lie by type: edge_type cuts its lists, not run_ptr.")
     is_part = graph.origin is not None and graph.edge_type is not None
     if (graph.types is None) != (graph.run_ptr is None) and not is_part:
         raise GraphFormatError("Graph: types and run_ptr come together. Build the graph with Graph.from_hetero.")

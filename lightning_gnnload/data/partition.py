@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.parted import PartedTable
+from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import PartitionMismatchError
 
 
@@ -76,6 +79,10 @@ class Partition:
         tables: further features of all nodes likewise, by name.
         parted: the tables whose rows lie with parts, by the name of the array that holds them: those of
             :attr:`Part.stores`, ``"x"``, ``"table.<name>"``, ``"edge_x"`` and ``"edge.<name>"``.
+        types: names of node and edge types; None for a graph with one type of nodes.
+        clock: what turns times into codes; None for a graph without times.
+        node_time: from when on each node is there, int64 or float64 ``[N]``, by id in the whole graph; None where no
+            time was given.
         folder_fingerprint: of the folder that it was loaded from: hexadecimal digits that are alike in two processes
             exactly where both loaded the same content. None of one that was made in memory.
 
@@ -103,6 +110,9 @@ class Partition:
     x: FeatureStore | None = None
     tables: Mapping[str, FeatureStore] = field(default_factory=dict)
     parted: Mapping[str, PartedTable] = field(default_factory=dict)
+    types: GraphTypes | None = None
+    clock: Clock | None = None
+    node_time: np.ndarray | None = None
     folder_fingerprint: str | None = None
 
     @property
@@ -113,6 +123,21 @@ class Partition:
     def num_nodes(self) -> int:
         """The number of nodes of the whole graph."""
         return len(self.node_ids)
+
+    @cached_property
+    def outline(self) -> Graph:
+        """What is known of the whole graph without its lists: nodes, types and times, and no edges. Seeds can be looked
+        up in it; made on first use and kept."""
+        types, clock = self.types, self.clock
+        return Graph(
+            np.zeros(self.num_nodes + 1, np.int64),  # pages that are only read take no memory
+            np.empty(0, np.int32),
+            edge_time=None if clock is None else np.empty(0, np.uint32),
+            node_time=self.node_time,
+            run_ptr=None if types is None else np.zeros(int(types.first_run[-1]) + 1, np.uint32),
+            types=types,
+            clock=clock,
+        )
 
     @property
     def is_self_reliant(self) -> bool:

@@ -28,6 +28,7 @@ class RemoteGraph(Graph):
         types: names of node and edge types.
         clock: what turns times into codes.
         node_time: int64 or float64 ``[N]``, from when on a node is there.
+        out_degrees: integer ``[N]``, edges that leave each node, by which caches rank rows; None: not known.
 
     Example:
         >>> graph = RemoteGraph(4, 7, "4-7-00000000", ["indptr", "indices"])
@@ -39,7 +40,7 @@ class RemoteGraph(Graph):
         lightning_gnnload.errors.RemoteListsError: indices: the graph's lists are not on this machine ...
     """
 
-    __slots__ = ("_columns", "_known_fingerprint", "_num_edges", "_num_nodes")
+    __slots__ = ("_columns", "_known_fingerprint", "_num_edges", "_num_nodes", "_out_degrees")
 
     def __init__(
         self,
@@ -51,13 +52,17 @@ class RemoteGraph(Graph):
         types: GraphTypes | None = None,
         clock: Clock | None = None,
         node_time: np.ndarray | None = None,
+        out_degrees: np.ndarray | None = None,
     ) -> None:
         # No list is there to be checked, and so Graph's constructor is not called.
         self._num_nodes, self._num_edges, self._known_fingerprint = num_nodes, num_edges, fingerprint
-        self._columns = frozenset(columns)
+        self._columns, self._out_degrees = frozenset(columns), out_degrees
         self.types, self.clock, self.node_time, self.origin, self.lost_order = types, clock, node_time, None, False
         self._derived = {}
-        protect_mapped(self, [node_time, *(() if clock is None else (clock.ranked,))])
+        protect_mapped(self, [node_time, out_degrees, *(() if clock is None else (clock.ranked,))])
+
+    def has(self, name: str) -> bool:
+        return name in self._columns
 
     @property
     def has_lists(self) -> bool:
@@ -74,6 +79,9 @@ class RemoteGraph(Graph):
     @property
     def fingerprint(self) -> str:
         return self._known_fingerprint
+
+    def out_degrees(self, chunk_edges: int = 1 << 24) -> np.ndarray:
+        return super().out_degrees() if self._out_degrees is None else self._out_degrees.astype(np.int64)
 
     @property
     def flat_order(self) -> np.ndarray | None:

@@ -37,7 +37,7 @@ def blocks_of(batch: MiniBatch, g: Any, graph: Graph, excluded: Excluded) -> tup
     blocks = []
     for hop, by_type in enumerate(typed.blocks):
         num_src, num_dst = typed.num_src[hop], typed.num_dst[hop]
-        ids = {name: original_edge_ids(block.edge_ids, graph.edge_order) for name, block in by_type.items()}  # type: ignore[arg-type]
+        ids = {name: original_edge_ids(block.edge_ids, graph) for name, block in by_type.items()}  # type: ignore[arg-type]
         for name in by_type.keys() & excluded.keys():
             by_type[name], ids[name] = _without(by_type[name], ids[name], excluded[name])
         block = block_of(by_type, num_src, num_dst)

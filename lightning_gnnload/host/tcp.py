@@ -1,8 +1,8 @@
 """Stream: frames over one TCP connection, whose two ends have proved to each other that they know one secret.
 
-Each end sends a number drawn at random, and answers the other's by an HMAC of both: the secret itself never travels, and
-what was overheard serves nobody again. Before that, neither end reads more than some hundred bytes, nor waits longer
-than it is told to. What follows is neither encrypted nor signed, unless the connection is under TLS.
+Each end sends a number drawn at random, and answers the other's by an HMAC of both: the secret itself never travels,
+and what was overheard serves nobody again. Before that, neither end reads more than some hundred bytes, nor waits
+longer than it is told to. What follows is neither encrypted nor signed, unless the connection is under TLS.
 """
 
 from __future__ import annotations

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,18 +13,18 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.errors import ExchangeError, FrameError, LoaderConfigError
 from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.owners.address import Address, find_secret
 from lightning_gnnload.owners.connection import Connection
 from lightning_gnnload.owners.directory import Addresses, Directory
 from lightning_gnnload.owners.owner import MOST_IDS, ROWS
-from lightning_gnnload.sample.group.colleagues import Colleagues, KnownLists
+from lightning_gnnload.sample.group.group import KnownGraph, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
 _STREAM_BYTES = 8 << 20
 """Rows of at least so many bytes are worth a further stream (docs/benchmarks_owners.md)."""
-_EDGE_COLUMNS = {"edge_weight", "edge_type"}
 
 
 class _Request(NamedTuple):
@@ -43,7 +42,7 @@ class _Known:
     graph: Graph
 
 
-class Owners(Colleagues):
+class Owners(SamplingGroup):
     """The owners of a partition's parts, seen from a process that has none of the lists or rows that it asks for.
 
     Samplers draw over it as over ranks that sample together (:class:`.CollectiveSampler`). Nothing is connected before
@@ -106,8 +105,8 @@ class Owners(Colleagues):
         """Makes the client; see :class:`Owners`."""
         if deadline_s <= 0 or patience_s < 0 or num_streams < 1:
             raise LoaderConfigError(
-                f"deadline_s={deadline_s}, patience_s={patience_s}, num_streams={num_streams}: give a time above 0, one "
-                "of at least 0, and at least one stream."
+                f"deadline_s={deadline_s}, patience_s={patience_s}, num_streams={num_streams}: give a time above 0, "
+                "one of at least 0, and at least one stream."
             )
         if not callable(addresses):
             addresses = [addresses] if isinstance(addresses, str) else list(addresses)
@@ -119,11 +118,16 @@ class Owners(Colleagues):
         return owners
 
     @property
-    def owned(self) -> KnownLists:
+    def owned(self) -> KnownGraph:
         """What owners tell of the graph, asked for once."""
         if self._known is None:
             hello = self._directory.call(None, lambda connection: connection.hello)
-            self._known = _Known(_without_edges(hello.get("columns")))
+            columns = hello.get("columns")
+            if not isinstance(columns, list) or not set(map(str, columns)) <= set(Graph.ARRAYS):
+                raise FrameError(f"an owner says that the graph's columns are {columns!r}.")
+            known = self.partition
+            graph = RemoteGraph(known.num_nodes, 0, known.fingerprint, columns, types=known.types, clock=known.clock)
+            self._known = _Known(graph)
         return self._known
 
     @property
@@ -151,21 +155,20 @@ class Owners(Colleagues):
             )
         parted.check(rows)
         parts, own = parted.places.of(rows)
-        requests = []
-        for part in np.unique(parts).tolist():
-            at = np.flatnonzero(parts == part)
-            step = self._rows_a_stream(len(at), out.shape[1])
+        row_bytes, requests = out.shape[1], []
+        by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
+        for part, at in by_part.items():
+            step = self._rows_a_stream(len(at), row_bytes)
             for begin in range(0, len(at), step):
                 piece = at[begin : begin + step]
+                into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
-                where = None if is_all else piece if positions is None else positions[piece]
-                task = Message(
-                    {"operation": ROWS, "part": part, "table": table}, {"rows": narrow(own[piece])}
-                ).to_bytes()
-                requests.append(_Request(part, task, partial(_receive_rows, out=out, positions=where)))
-        self._ask_at_once(requests, len(rows) * out.shape[1])
-        received = [len(rows) * out.shape[1] // max(len(requests), 1)] * len(requests)
-        self._count(ROWS, len(rows), [(0, len(r.task), n) for r, n in zip(requests, received, strict=True)])
+                about = {"operation": ROWS, "part": part, "table": table}
+                task = Message(about, {"rows": narrow(own[piece])}).to_bytes()
+                requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
+        self._ask_at_once(requests, len(rows) * row_bytes)
+        sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}
+        self._count(ROWS, by_part, sent, {part: len(at) * row_bytes for part, at in by_part.items()})
 
     def close(self) -> None:
         """Leaves the owners; who asks later connects anew. Safe to call twice."""
@@ -186,16 +189,10 @@ class Owners(Colleagues):
         for part, message in tasks.items():
             task = Message({**message.about, "part": part}, message.arrays).to_bytes()
             requests.append(_Request(part, task, _receive))
-        answers = self._ask_in_turn(requests)
-        counts = [
-            (len(positions[request.part]), len(request.task), len(answer))
-            for request, answer in zip(requests, answers, strict=True)
-        ]
-        self._count(operation, sum(map(len, positions.values())), counts)
-        return [
-            Answer(request.part, positions[request.part], Message.from_bytes(answer).arrays)
-            for request, answer in zip(requests, answers, strict=True)
-        ]
+        answers = dict(zip(tasks, self._ask_in_turn(requests), strict=True))
+        sent = {request.part: len(request.task) for request in requests}
+        self._count(operation, positions, sent, {part: len(answer) for part, answer in answers.items()})
+        return [Answer(part, at, Message.from_bytes(answers[part]).arrays) for part, at in positions.items()]
 
     def _ask_in_turn(self, requests: Sequence[_Request]) -> list[Any]:
         """Sends all requests before the first answer is received, so that owners work at once."""
@@ -267,20 +264,9 @@ def _receive(connection: Connection) -> np.ndarray:
     return connection.receive()
 
 
-def _receive_rows(connection: Connection, out: np.ndarray, positions: np.ndarray | None) -> None:
-    connection.receive_rows(out, positions)
+def _receive_rows(connection: Connection, out: np.ndarray, into: np.ndarray | None) -> None:
+    connection.receive_rows(out, into)
 
 
 def _connect_again(partition: Partition, addresses: Addresses, settings: Mapping[str, Any]) -> Owners:
     return Owners.connect(partition, addresses, **settings)
-
-
-def _without_edges(columns: Any) -> Graph:
-    """Makes a graph that has these columns, and nothing else."""
-    arrays: dict[str, Any] = {}
-    if isinstance(columns, dict):
-        with suppress(TypeError):
-            arrays = {name: np.empty(0, dtype) for name, dtype in columns.items() if name in _EDGE_COLUMNS}
-    if not isinstance(columns, dict) or len(arrays) < len(set(columns) & _EDGE_COLUMNS):
-        raise FrameError(f"an owner says that the graph's columns are {columns!r}.")
-    return Graph(np.zeros(1, np.int64), np.empty(0, np.int32), **arrays)

@@ -89,39 +89,31 @@ class Owner:
         part, operation = (message.about.get(name) for name in ("part", "operation"))
         if type(part) is not int or (owned := self._lists.get(part)) is None:
             raise ExchangeError(f"part {part!r} is asked for, but this owner has {list(self.parts)}.")
-        rows = message.arrays.get("rows")
-        if rows is None or not np.can_cast(rows.dtype, np.int64) or len(rows) > MOST_IDS:
-            raise ExchangeError(f"rows must be whole numbers, and {MOST_IDS} at most.")
+        if len(message.arrays.get("rows", ())) > MOST_IDS:
+            raise ExchangeError(f"more than {MOST_IDS} rows are asked for at once.")
         if operation == ROWS:
-            return self._gather(part, message.about.get("table"), rows)
-        if operation not in self._operations:
+            return self._gather(part, message)
+        if not isinstance(operation, str) or operation not in self._operations:
             raise ExchangeError(f"there is no operation {operation!r}: do client and owner run the same version?")
         try:
-            answer = Message({}, owned.do(message, self._operations)).to_bytes()
+            serve = self._operations[operation]
+            answer = Message({}, serve(owned, owned.rows_of(message), message)).to_bytes()
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             # Of settings or columns that the operation cannot use: as bad on any other owner.
             raise ExchangeError(f"{operation} cannot be done: {type(error).__name__}: {error}") from error
         return Reply(len(answer), [answer])
 
-    def _gather(self, part: int, table: Any, rows: np.ndarray) -> Reply:
-        store = self.partition.parts[part].stores.get(table) if isinstance(table, str) else None
-        if store is None:
-            tables = ", ".join(self.hello["tables"]) or "none"
-            raise ExchangeError(f"there is no table {table!r} in part {part}, but {tables}.")
+    def _gather(self, part: int, message: Message) -> Reply:
+        table, stores = message.about.get("table"), self.partition.parts[part].stores
+        if not isinstance(table, str) or table not in stores:
+            raise ExchangeError(f"there is no table {table!r} in part {part}, but {', '.join(stores) or 'none'}.")
         # All of them before the first is sent: what begins to come comes whole.
-        if len(rows) and not (rows.min() >= 0 and rows.max() < store.shape[0]):
-            raise ExchangeError(
-                f"rows span [{rows.min()}, {rows.max()}], but part {part} has {store.shape[0]} of {table}."
-            )
-        return Reply(len(rows) * store.row_bytes, _gathered(store, rows))
+        rows = message.numbers("rows", stores[table].shape[0])
+        return Reply(len(rows) * stores[table].row_bytes, _gathered(stores[table], rows))
 
     def _introduce(self) -> dict[str, Any]:
         graphs = [owned.graph for owned in self._lists.values()]
-        columns = {
-            name: column.dtype.str
-            for name in Graph.ARRAYS
-            if graphs and (column := getattr(graphs[0], name)) is not None
-        }
+        columns = [name for name in Graph.ARRAYS if any(graph.has(name) for graph in graphs)]
         stores = self.partition.parts[self.parts[0]].stores if self.parts else {}
         tables = {name: store.row_bytes for name, store in stores.items()}
         return {"parts": list(self.parts), "columns": columns, "tables": tables, **identity(self.partition)}

@@ -82,8 +82,8 @@ def partition_graph(
     written in turn.
 
     Raises:
-        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, types of nodes or
-            times with 0 hops, links with more, too many hops, a seed not in [0, 2**64).
+        PartitionError: more parts than training nodes, none of these, a graph that is a part itself, rows of a table
+            with hops, too many hops, a seed not in [0, 2**64).
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -126,7 +126,7 @@ def partition_graph(
         else:
             written = write_features(target, data, numbering.node_ids, advance) if features else {"arrays": {}}
             written["num_classes"] = data._num_classes
-        written["arrays"] |= write_numbering(target, numbering, graph.clock)
+        written["arrays"] |= write_numbering(target, numbering, graph)
         written["types"] = None if graph.types is None else graph.types.to_json()
         written["clock"] = None if graph.clock is None else graph.clock.to_json()
         advance(_MEASURING, 0.0)
@@ -161,11 +161,6 @@ def _check(data: GraphData, num_parts: int, hops: int, seed: int, phases: Sequen
         raise PartitionError(
             f"num_parts is {num_parts}, but at most {ops.MAX_CLOSED_PARTS} parts can hold hops={hops}. Give fewer "
             f"parts, or hops=0 for parts that are sampled together."
-        )
-    if hops == 0 and (data.graph.types is not None or data.graph.clock is not None):
-        raise PartitionError(
-            "hops=0 is for parts that are sampled together, which heeds no types of nodes and no times yet. Give hops= "
-            "of a sampler's reach, for parts that each sample alone."
         )
     _check_seeds(data, num_parts, hops, phases)
 

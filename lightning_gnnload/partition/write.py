@@ -14,7 +14,6 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
-from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
@@ -152,10 +151,10 @@ class OwnRows:
 
 def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     """Writes what a trainer needs beside lists and rows of features, in the order of the whole graph: labels, splits,
-    seed tables, tasks, ids, times of nodes. Returns what :func:`.write_manifest` is to be told."""
+    seed tables, tasks and ids. Returns what :func:`.write_manifest` is to be told."""
     graph, arrays = data.graph, data_arrays(data)
-    if graph.node_time is not None:
-        arrays["node_time"] = tensor_view(graph.node_time)
+    arrays.pop(RANKED, None)  # which is written with the numbering, whatever parts hold
+    arrays["out_degrees"] = tensor_view(graph.out_degrees().astype(_index_dtype(graph.num_edges)))
     if data.edge_stores:
         arrays[LIST_STARTS] = tensor_view(graph.indptr)
     for name, array in raw_stores(stores_by_array(data)).items():
@@ -167,12 +166,14 @@ def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     return {"arrays": entries, "tables": first_nodes(data), **described_data(data)}
 
 
-def write_numbering(folder: Path, numbering: Numbering, clock: Clock | None) -> dict[str, Any]:
-    """Writes the numbering's arrays, and the times of the graph's clock where these are numbered by rank; returns their
-    entries."""
+def write_numbering(folder: Path, numbering: Numbering, graph: Graph) -> dict[str, Any]:
+    """Writes the numbering's arrays, the times of all nodes, and those of the graph's clock where these are numbered by
+    rank; returns their entries."""
     arrays = numbering._asdict()
-    if clock is not None and clock.ranked is not None:
-        arrays[RANKED] = clock.ranked
+    if graph.node_time is not None:
+        arrays["node_time"] = graph.node_time
+    if graph.clock is not None and graph.clock.ranked is not None:
+        arrays[RANKED] = graph.clock.ranked
     return {name: _write_array(folder, name, array) for name, array in arrays.items()}
 
 
@@ -242,5 +243,5 @@ def _num_bytes(array: torch.Tensor | FeatureStore) -> int:
     return math.prod(array.shape) * array.dtype.itemsize
 
 
-def _index_dtype(num_nodes: int) -> type[np.int32] | type[np.int64]:
-    return np.int32 if num_nodes <= 2**31 else np.int64
+def _index_dtype(count: int) -> type[np.int32] | type[np.int64]:
+    return np.int32 if count <= 2**31 else np.int64

@@ -152,7 +152,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         """Returns the Batch of what :class:`_Scopes` laid out."""
         assert batch.rows is not None
         [block], rows = batch.blocks, batch.rows.long()
-        edge = original_edge_ids(block.edge_ids, self._graph_sampler.graph.edge_order)  # type: ignore[arg-type]
+        edge = original_edge_ids(block.edge_ids, self._graph_sampler.graph)  # type: ignore[arg-type]
         result = Batch(batch=rows, ptr=torch.searchsorted(rows, torch.arange(batch.num_seeds + 1)))
         roots = metadata_of(batch.seed_columns)[0]
         result.root_n_id = (batch.nodes == roots[rows]).nonzero().view(-1)

@@ -19,6 +19,7 @@ from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, SampleLayout, SamplerInput, Workspace
+from lightning_gnnload.ops.dispatch import MAX_STAMP_NODES
 from lightning_gnnload.sample.naming import local_seeds, name_batch
 from lightning_gnnload.sample.seeds.rows import NodeSeeds
 from lightning_gnnload.settings import keywords_of, refuse_unknown, takes_any
@@ -31,8 +32,9 @@ if TYPE_CHECKING:
 
 Paradigm = Literal["push", "pull"]
 """How ranks that hold a part each sample together: tasks are pushed to the lists' owners, or lists are pulled."""
-LayBatch = Callable[[np.ndarray, DrawKey, np.ndarray], SampleLayout]
-"""Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids."""
+LayBatch = Callable[..., SampleLayout]
+"""Lays a mini-batch into an arena: ``(seeds, key, arena) -> layout``, seeds and nodes by their new ids. Of a sampler
+that heeds queries, those of the seeds come last."""
 
 # Batches need not fit at first: draw_here at least doubles what is too small, and the thread keeps it.
 _FIRST_ARENA_BYTES = 1 << 20
@@ -108,6 +110,15 @@ class Sampler(ABC):
     def columns(self) -> tuple[str, ...] | None:
         """Returns which of ``edge_ids``, ``edge_weight`` and ``edge_type`` its blocks hold; None where not declared."""
         return None
+
+    def columns_of(self, graph: Graph) -> tuple[str, ...] | None:
+        """Returns :attr:`columns` of blocks from this graph, or a part of it, whose types may bring ``edge_type``."""
+        return self.columns
+
+    @property
+    def reads_times(self) -> bool:
+        """Whether it draws by ``Graph.edge_time`` also where nobody asks by time."""
+        return False
 
     @property
     def weighting(self) -> Literal["never", "optional", "always"]:
@@ -286,6 +297,13 @@ class Relayed(Sampler):
     def columns(self) -> tuple[str, ...] | None:
         return self.sampler.columns
 
+    def columns_of(self, graph: Graph) -> tuple[str, ...] | None:
+        return self.sampler.columns_of(graph)
+
+    @property
+    def reads_times(self) -> bool:
+        return self.sampler.reads_times
+
     @property
     def weighting(self) -> Literal["never", "optional", "always"]:
         return self.sampler.weighting
@@ -329,18 +347,22 @@ def draw_here(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False
             arena = _thread_arena(max(2 * arena.nbytes, small.needed_bytes), aside)
 
 
-def nodes_of(sampler: Sampler, graph: Graph, draw: Draw) -> np.ndarray:
-    """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers."""
-    arena, layout = draw_here(sampler, graph, draw)
+def nodes_of(sampler: Sampler, graph: Graph, draw: Draw, *, aside: bool = False) -> np.ndarray:
+    """Samples one mini-batch for its nodes alone, int64, seeds first: those whose features it gathers; ``aside`` as for
+    :func:`draw_here`."""
+    arena, layout = draw_here(sampler, graph, draw, aside=aside)
     return arena[: 8 * layout.num_nodes].view(np.int64).copy()
 
 
 def thread_workspace(num_nodes: int) -> Workspace:
     """Returns this thread's scratch memory for graphs of up to this size; it is kept for the largest so far."""
-    workspace: Workspace | None = getattr(_threads, "held", None)
+    # Pairs of a query and a node are too many for a stamp each: their hash table is kept beside the nodes' stamps.
+    name = "stamps" if num_nodes <= MAX_STAMP_NODES else "hashes"
+    workspace: Workspace | None = getattr(_threads, name, None)
     if workspace is None or workspace.num_nodes < num_nodes:
-        _threads.held = None  # free the old table before the new one is allocated
-        _threads.held = workspace = Workspace(num_nodes)
+        setattr(_threads, name, None)  # free the old table before the new one is allocated
+        workspace = Workspace(num_nodes)
+        setattr(_threads, name, workspace)
     return workspace
 
 

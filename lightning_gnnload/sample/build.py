@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 import numpy as np
 from numpy.typing import ArrayLike
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.ops.philox import philox, stream_keys
 from lightning_gnnload.sample.base import thread_workspace
+
+
+class _Numbered(Protocol):
+    @property
+    def num_nodes(self) -> int: ...
 
 
 class ArenaBuilder:
@@ -21,7 +26,7 @@ class ArenaBuilder:
     prefix of its sources.
 
     Args:
-        graph: N nodes; or a partition of it, whose new ids the batch is to be in.
+        graph: N nodes; or what else has ``num_nodes``: a partition of it, whose new ids the batch is to be in.
         seeds: int64 ``[S]``, distinct.
         arena: writable uint8 ``[bytes]``, aligned to 64 bytes, as ``Sampler.draw`` gets it.
 
@@ -41,7 +46,7 @@ class ArenaBuilder:
         ([0, 2, 1], 3)
     """
 
-    def __init__(self, graph: Graph | Partition, seeds: np.ndarray, arena: np.ndarray) -> None:
+    def __init__(self, graph: _Numbered, seeds: np.ndarray, arena: np.ndarray) -> None:
         check_seeds(seeds, graph.num_nodes)
         self._num_graph_nodes = graph.num_nodes
         self._arena = arena
@@ -104,9 +109,16 @@ class ArenaBuilder:
         self._hops.extend(added.hops)
         self._num_nodes, self._nodes_end, self._hops_begin = added.num_nodes, added.free_begin, added.free_end
 
-    def layout(self) -> SampleLayout:
-        """Finishes the layout, which ``Sampler.draw`` returns."""
-        return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
+    def layout(self, queries: np.ndarray | None = None) -> SampleLayout:
+        """Finishes the layout, which ``Sampler.draw`` returns; ``queries``, int32 ``[D]``, are those of the nodes,
+        where these belong to some."""
+        if queries is None:
+            return SampleLayout(self._num_nodes, tuple(self._hops), self._nodes_end, self._hops_begin)
+        begin, end = self._nodes_end, _aligned(self._nodes_end + 4 * self._num_nodes)
+        if end > self._hops_begin:
+            raise ArenaTooSmall(end + self._arena.nbytes - self._hops_begin)
+        self._arena[begin : begin + 4 * self._num_nodes].view(np.int32)[:] = queries
+        return SampleLayout(self._num_nodes, tuple(self._hops), end, self._hops_begin, begin)
 
     def _check_hop(self, counts: np.ndarray, neighbors: np.ndarray, columns: dict[str, np.ndarray]) -> None:
         num_known = self._num_nodes
@@ -158,14 +170,18 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
     return words.reshape(len(nodes), 4 * counter.shape[1])[:, :count]
 
 
-def check_seeds(seeds: np.ndarray, num_nodes: int) -> None:
-    """Raises SeedError: a seed is not a node, or repeats."""
+def check_seeds(seeds: np.ndarray, num_nodes: int, of_query: np.ndarray | None = None) -> None:
+    """Raises SeedError: a seed is not a node, or repeats; for the same query, where ``of_query`` tells of which each
+    is."""
     if (bad := _first_outside(seeds, num_nodes)) is not None:
         raise SeedError(
             f"seeds[{bad}] is {seeds[bad]}, but the graph has {num_nodes} nodes; ids must lie in [0, {num_nodes})."
         )
-    order = np.argsort(seeds, kind="stable")
-    repeats = np.flatnonzero(np.diff(seeds[order]) == 0)
+    order = np.argsort(seeds, kind="stable") if of_query is None else np.lexsort((of_query, seeds))
+    is_same = np.diff(seeds[order]) == 0
+    if of_query is not None:
+        is_same &= np.diff(of_query[order]) == 0
+    repeats = np.flatnonzero(is_same)
     if len(repeats):
         first, second = order[repeats[0]], order[repeats[0] + 1]
         raise SeedError(

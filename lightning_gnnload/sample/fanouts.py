@@ -15,6 +15,7 @@ import numpy as np
 from lightning_gnnload import ops
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.ops import TypedLists
 
 HopFanouts = int | dict[Any, int]
 """The fanout of a hop, or one for each of some edge types, which are numbers or names."""
@@ -59,6 +60,27 @@ def _table_of(
     table = ops.fanout_table(by_hop, num_types)
     table.flags.writeable = False
     return table
+
+
+def hop_to_json(hop: HopFanouts, *, by_type: bool) -> Any:
+    """Returns the fanout of a hop as JSON values, which name by strings alone: the number, or, ``by_type``, pairs of a
+    type and its fanout, of None for every type."""
+    if not by_type:
+        return hop
+    return [*map(list, hop.items())] if isinstance(hop, dict) else [[None, hop]]
+
+
+def hop_from_json(hop: Any, lists: TypedLists | None) -> HopFanouts:
+    """Reads what :func:`hop_to_json` wrote, for a part of the graph with ``lists``; None where these have no types."""
+    if not isinstance(hop, list):
+        return _fanout(hop, hop)
+    by_type: dict[Any, Any] = {}
+    for name, fanout in hop:
+        if name is None:
+            by_type |= dict.fromkeys(range(0 if lists is None else lists.num_edge_types), fanout)
+        else:
+            by_type[tuple(name) if isinstance(name, list) else name] = fanout
+    return by_type
 
 
 def plain_fanouts(fanouts: Any) -> list[int]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -11,10 +11,14 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import Draw, SampleLayout
+from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.ops.hgt import MAX_NEIGHBORS, check_max_neighbors
 from lightning_gnnload.ops.shadow import check_num_layers
-from lightning_gnnload.sample.base import Sampler, columns_that, sampler_input
+from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, nodes_of, sampler_input
+from lightning_gnnload.sample.naming import name_batch
+
+if TYPE_CHECKING:
+    from lightning_gnnload.sample.group.group import SamplingGroup
 
 
 class HGTSampler(Sampler):
@@ -99,12 +103,46 @@ class HGTSampler(Sampler):
         table = self._table(graph.types)
         return ops.sample_hgt(
             sampler_input(graph, draw, memory),
-            graph.typed_lists,  # type: ignore[arg-type]  # dense: no part serves a sampler without reach
+            graph.typed_lists,  # type: ignore[arg-type]  # dense, as in whole graphs and pulled lists: no other part serves a sampler without reach
             table,
             num_layers=self.num_layers,
             max_neighbors=self.max_neighbors,
             edge_ids=self.edge_ids,
         )
+
+    def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
+        """Does what :meth:`.Sampler.collective` does: budgets are of all lists together, so these are pulled, those of
+        each hop's nodes before the next is drawn."""
+        from lightning_gnnload.sample.parts.pulled import PulledLists
+
+        types = group.owned.graph.types
+        self._table(types)
+        assert types is not None
+        node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
+        # The last hop's nodes have lists in the subgraph, but where it is of the edges into the seeds alone.
+        begins = [self._first(hops) for hops in range(1, self.num_hops + (self.num_layers > 1))]
+
+        def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
+            pulled, names = PulledLists(group, types), node_ids[seeds]
+            pulled.pull(names)
+            for begin in begins:
+                graph = pulled.graph()
+                nodes = nodes_of(begin, graph, Draw(graph.local_ids(names), key), aside=True)
+                pulled.pull(graph.names_of(nodes))
+            graph = pulled.graph()
+            layout = self.draw(graph, Draw(graph.local_ids(names), key), arena)
+            name_batch(graph, layout, arena)
+            nodes = arena[: 8 * layout.num_nodes].view(np.int64)
+            nodes[:] = new_ids[nodes]
+            return layout
+
+        return lay
+
+    def _first(self, hops: int) -> HGTSampler:
+        """Returns the sampler of its first hops, of which the nodes alone are wanted."""
+        counts = self.num_samples
+        first = {name: each[:hops] for name, each in counts.items()} if isinstance(counts, dict) else counts[:hops]
+        return HGTSampler(first, num_layers=1, max_neighbors=self.max_neighbors)
 
     def _table(self, types: GraphTypes | None) -> np.ndarray:
         """Returns the numbers of samples by hop and node type, int64 ``[L, T]``.

@@ -13,9 +13,9 @@ from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.ops import Draw, SampleLayout, TypedLists
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, hop_from_json, hop_to_json, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.parts.hops import lay_hops, node_wise
+from lightning_gnnload.sample.parts.hops import check_types, lay_hops, node_wise
 
 
 class LaborSampler(Sampler):
@@ -109,6 +109,10 @@ class LaborSampler(Sampler):
             edge_type=self._is_typed,
         )
 
+    def columns_of(self, graph: Graph) -> tuple[str, ...]:
+        is_cut = graph.types is not None and "edge_type" not in self.columns
+        return (*self.columns, *(["edge_type"] if is_cut else []))
+
     @property
     def _is_typed(self) -> bool:
         return any(isinstance(fanout, dict) for fanout in self.fanouts)
@@ -132,16 +136,20 @@ class LaborSampler(Sampler):
         )
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        if self._is_typed:
-            raise SamplerConfigError(
-                f"{self} cannot be sampled collectively: parts have no lists by type to draw from."
-            )
+        check_types(self.fanouts, group)
         # Importance is solved for all lists of a hop together, so they are pulled in any case.
         return lay_hops(self, group, node_wise(self, group, "pull" if self.importance else paradigm))
 
     def hop_settings(self, hop: int) -> dict[str, Any]:
         names = ("importance", "layer_dependency", "fixed_count", "estimate", "edge_ids")
-        return {"fanouts": [self.fanouts[hop]], **{name: getattr(self, name) for name in names}}
+        fanouts = [hop_to_json(self.fanouts[hop], by_type=self._is_typed)]
+        return {"fanouts": fanouts, **{name: getattr(self, name) for name in names}}
+
+    @classmethod
+    def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
+        [hop] = settings["fanouts"]
+        lists = graph.lists_by_number if isinstance(hop, list) else None
+        return cls(**{**settings, "fanouts": [hop_from_json(hop, lists)]})
 
     def __repr__(self) -> str:
         settings = "".join(

@@ -12,9 +12,9 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.clock import Before, length_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
-from lightning_gnnload.ops import Draw, Queries, SampleLayout, TypedLists
+from lightning_gnnload.ops import Draw, DrawKey, Queries, SampleLayout, TypedLists
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
-from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, typed_fanouts
+from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, hop_from_json, hop_to_json, typed_fanouts
 from lightning_gnnload.sample.seeds.rows import Sharing
 
 if TYPE_CHECKING:
@@ -118,6 +118,16 @@ class NeighborSampler(Sampler):
     def columns(self) -> tuple[str, ...]:
         return columns_that(edge_ids=self.edge_ids, edge_type=self._is_typed)
 
+    def columns_of(self, graph: Graph) -> tuple[str, ...]:
+        # Flat edge types cut lists, too, where these are to be in the order of their times.
+        by_time = graph.clock is not None and (self.before is not None or self.pick == "last")
+        is_cut = self._is_typed or graph.types is not None or (by_time and graph.has("edge_type"))
+        return columns_that(edge_ids=self.edge_ids, edge_type=is_cut)
+
+    @property
+    def reads_times(self) -> bool:
+        return self.pick == "last"
+
     @property
     def _is_typed(self) -> bool:
         return dict in map(type, self.fanouts)
@@ -208,38 +218,29 @@ class NeighborSampler(Sampler):
             SamplerConfigError: no part has edges of a type that has a fanout.
             GraphFormatError: the graph has no edge types.
         """
-        from lightning_gnnload.sample.parts.hops import MOST_TYPES, lay_hops, node_wise
+        from lightning_gnnload.sample.parts.hops import check_types, lay_hops, node_wise
 
-        if self._asks:
-            raise SamplerConfigError(
-                f"{self!r} cannot be sampled collectively, because it draws by time or by row. Sample the whole graph "
-                "in each rank."
-            )
-        # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
-        if self._is_typed:
-            answers = group.ask_all("num_types")
-            num_types = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
-            named = [edge_type for fanout in self.fanouts if isinstance(fanout, dict) for edge_type in fanout]
-            if bad := [edge_type for edge_type in named if not 0 <= edge_type < max(num_types, 1)]:
-                raise SamplerConfigError(
-                    f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {num_types}), in all "
-                    "parts."
-                )
-        return lay_hops(self, group, node_wise(self, group, paradigm))
+        check_types(self.fanouts, group)
+        has_times = group.owned.graph.clock is not None
+        lay_all = lay_hops(self, group, node_wise(self, group, paradigm))
+
+        def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray, queries: Queries | None = None) -> SampleLayout:
+            self._check_queries(has_times, queries)  # which an owner would refuse, and with it the rounds of all
+            return lay_all(seeds, key, arena, queries)
+
+        return lay
 
     def hop_settings(self, hop: int) -> dict[str, Any]:
-        fanout: Any = self.fanouts[hop]
-        if self._is_typed:  # JSON names by strings alone; a number means as many of every type
-            fanout = list(fanout.items()) if isinstance(fanout, dict) else [[None, fanout]]
-        return {"fanouts": [fanout], "replace": self.replace, "edge_ids": self.edge_ids}
+        settings = {"fanouts": [hop_to_json(self.fanouts[hop], by_type=self._is_typed)], "replace": self.replace}
+        # By their edges, owners know until when what they find counts.
+        settings["edge_ids"] = self.edge_ids or self.order == "path"
+        return settings | {"before": self.before, "pick": self.pick}
 
     @classmethod
     def of_hop(cls, settings: Mapping[str, Any], graph: Graph) -> Sampler:
-        [fanout] = settings["fanouts"]
-        if isinstance(fanout, list):
-            every_type = range(graph.lists_by_number.num_edge_types)
-            fanout = {number: n for named, n in fanout for number in (every_type if named is None else [named])}
-        return cls(**{**settings, "fanouts": [fanout]})
+        [hop] = settings["fanouts"]
+        lists = graph.lists_by_number if isinstance(hop, list) else None
+        return cls(**{**settings, "fanouts": [hop_from_json(hop, lists)]})
 
     def __repr__(self) -> str:
         defaults = {"replace": False, "edge_ids": False, "sharing": None, "before": "<=", "window": None}

@@ -94,7 +94,7 @@ class ShadowSampler(Sampler):
 
         Pushed, the scope goes to the owners of its lists, who send the edges within it; pulled, they send the lists.
         """
-        draw = node_wise(NeighborSampler(self.fanouts, expand="new"), group, paradigm)
+        draw = node_wise(ScopeSampler(self.fanouts, expand="new"), group, paradigm)
 
         def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
             scope = _find_scope(draw, len(self.fanouts), group, seeds, key)
@@ -115,6 +115,17 @@ class ShadowSampler(Sampler):
     def __repr__(self) -> str:
         edge_ids = ", edge_ids=True" if self.edge_ids else ""
         return f"ShadowSampler({self.fanouts}, num_layers={self.num_layers}{edge_ids})"
+
+
+class ScopeSampler(NeighborSampler):
+    """Draws neighbours whatever the types and times of their edges, as the scope of a :class:`.ShadowSampler` is
+    found."""
+
+    def columns_of(self, graph: Graph) -> tuple[str, ...]:
+        return ()
+
+    def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        return ops.sample_neighbors(sampler_input(graph, draw, memory), plain_fanouts(self.fanouts), expand="new")
 
 
 def _find_scope(draw: HopDrawer, num_hops: int, group: SamplingGroup, seeds: np.ndarray, key: DrawKey) -> np.ndarray:

@@ -113,11 +113,7 @@ class WeightedNeighborSampler(NeighborSampler):
     def check_graph(self, graph: Graph) -> None:
         if self.on_zero == "ignore":
             return
-        if graph.types is None and not self._is_typed:
-            nodes = graph.alias_table.zero_nodes
-        else:
-            begins = graph.typed_lists.run_ptr[graph.run_alias_table.zero_nodes]
-            nodes = np.unique(np.searchsorted(graph.indptr, begins.astype(np.int64), side="right") - 1)
+        nodes = nodes_of_zero_weight(graph, by_type=graph.types is not None or self._is_typed)
         self._tell_zero(graph.names_of(nodes))
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
@@ -134,15 +130,19 @@ class WeightedNeighborSampler(NeighborSampler):
         return sample_weighted_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, **self._options)
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
-        if self._is_typed:
-            raise SamplerConfigError(
-                f"{self!r} cannot be sampled collectively: parts have no lists by type to draw from."
-            )
-        _ = group.owned.graph.alias_table  # made now, before others wait for it
+        part = group.owned.graph
+        self._refuse_times(part.clock is not None)
+        by_type = part.types is not None or self._is_typed
+        if part.has_lists or not part.has("edge_weight"):  # without which the table is an error
+            _ = part.run_alias_table if by_type else part.alias_table  # made now, before others wait for it
         if self.on_zero != "ignore":
-            num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes")
+            num_nodes, answers = group.partition.num_nodes, group.ask_all("zero_nodes", {"by_type": by_type})
             self._tell_zero(np.sort(np.concatenate([answer.numbers("nodes", num_nodes) for answer in answers])))
         return super().collective(group, paradigm)
+
+    def hop_settings(self, hop: int) -> dict[str, Any]:
+        settings = super().hop_settings(hop)
+        return {name: settings[name] for name in ("fanouts", "replace", "edge_ids")}
 
     def _tell_zero(self, zero_nodes: np.ndarray) -> None:
         """Does what ``on_zero`` says about these nodes, if there are any."""
@@ -160,3 +160,11 @@ class WeightedNeighborSampler(NeighborSampler):
     def __repr__(self) -> str:
         on_zero = f", on_zero={self.on_zero!r}" if self.on_zero != "ignore" else ""
         return f"Weighted{super().__repr__().removesuffix(')')}{on_zero})"
+
+
+def nodes_of_zero_weight(graph: Graph, *, by_type: bool) -> np.ndarray:
+    """Returns the nodes whose edges, or those of any one type, all weigh zero: int64, ascending."""
+    if not by_type:
+        return graph.alias_table.zero_nodes
+    begins = graph.typed_lists.run_ptr[graph.run_alias_table.zero_nodes]
+    return np.unique(np.searchsorted(graph.indptr, begins.astype(np.int64), side="right") - 1)

@@ -24,6 +24,9 @@ from lightning_gnnload.storage.manifest import array_shape
 from lightning_gnnload.storage.parts import LIST_STARTS
 from lightning_gnnload.storage.tables import table_name
 
+PER_NODE = ("node_time", "out_degrees")
+"""Arrays of the whole graph, one number a node, that a trainer reads without its lists."""
+
 
 @dataclass(frozen=True, eq=False)
 class Head:
@@ -39,12 +42,14 @@ class Head:
         Raises:
             GraphDataError, GraphFormatError, SamplerConfigError: arrays and manifest make no data.
         """
-        described, node_time = self.manifest["attributes"]["partition"], self.arrays.get("node_time")
+        described = self.manifest["attributes"]["partition"]
         columns = described.get("columns")
         if not isinstance(columns, list) or not set(columns) <= set(Graph.ARRAYS):
             raise GraphFormatError(f"columns are {columns!r}, but must be of {', '.join(Graph.ARRAYS)}.")
-        if node_time is not None and node_time.shape != (partition.num_nodes,):
-            raise GraphFormatError(f"node_time is {list(node_time.shape)}, but one a node is needed.")
+        per_node = {name: as_array(self.arrays[name], name=name) for name in PER_NODE if name in self.arrays}
+        for name, array in per_node.items():
+            if array.shape != (partition.num_nodes,):
+                raise GraphFormatError(f"{name} is {list(array.shape)}, but one a node is needed.")
         graph = RemoteGraph(
             partition.num_nodes,
             described["num_edges"],
@@ -52,7 +57,7 @@ class Head:
             columns,
             types=open_types(self.manifest),
             clock=open_clock(self.manifest, self.arrays),
-            node_time=None if node_time is None else as_array(node_time, name="node_time"),
+            **per_node,
         )
         return open_data(self.manifest, self.arrays, graph, self.stores)
 

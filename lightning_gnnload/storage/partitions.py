@@ -19,6 +19,7 @@ from typing import Any, Literal
 import numpy as np
 
 from lightning_gnnload.data.arrays import as_array
+from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.parted import PartedFeatureStore
@@ -141,15 +142,17 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         arrays = map_arrays(folder, verify)
         require_arrays(path, arrays, NUMBERING)
         numbering: dict[str, Any] = {name: as_array(arrays[name], name=name) for name in NUMBERING}
+        node_time = as_array(arrays["node_time"], name="node_time") if "node_time" in arrays else None
         duplicate = folder.again()
         # Protected for as long as parts are read, which these numbers index in memory.
-        protect_mapped(duplicate, numbering.values())
+        protect_mapped(duplicate, [*numbering.values(), *([] if node_time is None else [node_time])])
         _check_numbering(numbering, manifest["num_nodes"], len(described["parts"]), verify)
         types, clock = open_types(manifest), open_clock(manifest, arrays)
         if types is not None and int(types.first_node[-1]) != manifest["num_nodes"]:
             raise GraphFormatError(
                 f"its types have {types.first_node[-1]} nodes, but {MANIFEST} says {manifest['num_nodes']}."
             )
+        _check_node_time(node_time, manifest["num_nodes"], clock)
         parted = parted_tables(path / MANIFEST, described, manifest, numbering, arrays)
         elsewhere = {name: PartedFeatureStore(table, _store_of(lambda: parts, name)) for name, table in parted.items()}
         stores = open_stores(folder, arrays, features, elsewhere)
@@ -173,6 +176,9 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
         x=by_node.pop("x", None),
         tables=by_node,
+        types=types,
+        clock=clock,
+        node_time=node_time,
         parted=parted,
         head=Head(manifest, arrays, stores) if "rows" in described else None,
         folder_fingerprint=folder.fingerprint,
@@ -217,6 +223,17 @@ def _description(path: Path, manifest: dict[str, Any]) -> dict[str, Any]:
     if not sound or not 0 <= described["hops"] < 256:
         raise StoreFormatError(f"{path / MANIFEST}: the partition that it describes is impossible. Make it again.")
     return described
+
+
+def _check_node_time(node_time: np.ndarray | None, num_nodes: int, clock: Clock | None) -> None:
+    """Raises GraphFormatError: no times of these nodes, or times without a clock."""
+    if node_time is None:
+        return
+    if clock is None or node_time.dtype not in (np.int64, np.float64) or node_time.shape != (num_nodes,):
+        raise GraphFormatError(
+            f"node_time is {node_time.dtype} {list(node_time.shape)}, but must be int64 or float64 [{num_nodes}], in a "
+            "partition that has a clock."
+        )
 
 
 def _check_numbering(numbering: Mapping[str, np.ndarray], num_nodes: int, num_parts: int, verify: bool) -> None:

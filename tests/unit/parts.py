@@ -26,7 +26,8 @@ def partition_of(
         own = {phase: np.sort(ids[assignment[ids] == index]) for phase, ids in seeds.items()}
         owned = node_ids[starts[index] : starts[index + 1]]
         parts.append(_part(graph, index, owned, own, hops))
-    return Partition(starts, node_ids, new_ids, parts, hops, "by hand", graph.fingerprint)
+    head = {"types": graph.types, "clock": graph.clock, "node_time": graph.node_time}
+    return Partition(starts, node_ids, new_ids, parts, hops, "by hand", graph.fingerprint, **head)
 
 
 def _part(graph: Graph, index: int, owned: np.ndarray, seeds: Mapping[str, np.ndarray], hops: int) -> Part:
@@ -45,6 +46,7 @@ def _part(graph: Graph, index: int, owned: np.ndarray, seeds: Mapping[str, np.nd
     none = np.empty(0, np.int64)
     edges = [np.arange(*graph.indptr[node : node + 2]) if reach.get(node) else none for node in nodes.tolist()]
     kept = np.concatenate([none, *edges])
+    has_types = graph.types is not None or graph.edge_type is not None
     origin = Origin(nodes, np.array([reach.get(node, 0) for node in nodes.tolist()], np.uint8), graph.indptr[nodes])
     return Part(
         index,
@@ -52,8 +54,12 @@ def _part(graph: Graph, index: int, owned: np.ndarray, seeds: Mapping[str, np.nd
             np.cumsum([0, *map(len, edges)]),
             np.array([local[source] for source in graph.indices[kept].tolist()], np.int32),
             None if graph.edge_weight is None else graph.edge_weight[kept],
-            None if graph.edge_type is None else graph.edge_type[kept],
+            graph.edge_types_of(kept) if has_types else None,
             origin=origin,
+            edge_time=None if graph.edge_time is None else graph.edge_time[kept],
+            node_time=None if graph.node_time is None else graph.node_time[nodes],
+            types=graph.types,
+            clock=graph.clock,
         ),
         len(own),
         seeds,

@@ -185,7 +185,7 @@ def to_graphbolt(
         >>> batch.input_nodes.tolist(), batch.sampled_subgraphs[1].sampled_csc.indices.tolist()
         ([0, 1, 2, 3], [1, 2])
     """
-    typed, order = cut_by_type(batch, graph, columns, _NODE, _EDGE), None if graph is None else graph.edge_order
+    typed = cut_by_type(batch, graph, columns, _NODE, _EDGE)
     is_typed = graph is not None and graph.types is not None
 
     def users(by_type: Mapping[Any, Any]) -> Any:
@@ -205,7 +205,7 @@ def to_graphbolt(
         result.node_features |= {name_of(node_type, name): values for name, values in rows.items()}
     for blocks, num_src, num_dst in zip(typed.blocks, typed.num_src, typed.num_dst, strict=True):
         ids = {
-            name: None if block.edge_ids is None else original_edge_ids(block.edge_ids, order)
+            name: None if block.edge_ids is None else original_edge_ids(block.edge_ids, graph)
             for name, block in blocks.items()
         }
         has_ids = any(rows is not None for rows in ids.values())

@@ -166,7 +166,7 @@ class ToDGL:
     def _edge_columns(self, dgl: ModuleType, block: Block) -> dict[str, torch.Tensor]:
         frame = {}
         if block.edge_ids is not None:
-            frame[dgl.EID] = original_edge_ids(block.edge_ids, None if self.graph is None else self.graph.edge_order)
+            frame[dgl.EID] = original_edge_ids(block.edge_ids, self.graph)
         if block.edge_type is not None:
             frame[dgl.ETYPE] = block.edge_type.long()
         # Later columns replace earlier ones of the same name: tables yield to weights, and either to features.

@@ -8,7 +8,6 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-import numpy as np
 import torch
 
 from lightning_gnnload.adapters.base import BatchFormat, cut_by_type, pop_arguments
@@ -92,13 +91,13 @@ def to_pyg(
     """
     # One list of edges serves all hops only where each hop is the beginning of the one outside it.
     _check_nested(batch.blocks)
-    types, order = (None, None) if graph is None else (graph.types, graph.edge_order)
+    types = None if graph is None else graph.types
     typed = cut_by_type(batch, graph, columns)
     # By store: the fields, and the tables of nodes, of edges and of seeds.
     parts: dict[Any, _Part] = {key: (_node_fields(typed, key), [typed.tables[key]]) for key in typed.nodes}
     for key in (UNTYPED,) if types is None else types.edge_types:
         fields, tables = parts.setdefault(key, ({}, []))
-        tables.append(_add_edges(fields, typed, key, order))
+        tables.append(_add_edges(fields, typed, key, graph))
     _add_seeds(parts, batch, typed, types)
     if types is None and batch.positions:
         parts[UNTYPED][1].append({f"{name}_positions": positions for name, positions in batch.positions.items()})
@@ -138,9 +137,7 @@ def _node_fields(typed: TypedMiniBatch, key: Any) -> dict[str, Any]:
     }
 
 
-def _add_edges(
-    fields: dict[str, Any], typed: TypedMiniBatch, key: Any, order: np.ndarray | None
-) -> dict[str, torch.Tensor]:
+def _add_edges(fields: dict[str, Any], typed: TypedMiniBatch, key: Any, graph: Graph | None) -> dict[str, torch.Tensor]:
     """Adds the fields of an edge type, and returns its tables."""
     new_empty, counts = next(iter(typed.nodes.values())).new_empty, [0]
     if not typed.blocks:
@@ -152,7 +149,7 @@ def _add_edges(
     edge_index[0], edge_index[1] = outermost.indices, outermost.edge_dst()
     fields |= {"edge_index": edge_index, "num_sampled_edges": steps(counts), "edge_attr": outermost.x}
     if outermost.edge_ids is not None:
-        fields["e_id"] = original_edge_ids(outermost.edge_ids, order)
+        fields["e_id"] = original_edge_ids(outermost.edge_ids, graph)
     tables = dict(outermost.tables)
     if outermost.edge_weight is not None:
         tables["edge_weight"] = outermost.edge_weight

@@ -10,8 +10,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Shuffled
 from lightning_gnnload.data.plan import StepPlan
+from lightning_gnnload.data.seedtable import SeedTable
 from lightning_gnnload.errors import PartitionError
 
 
@@ -23,11 +25,11 @@ class LocalOrder(SeedOrder):
     that a part's ranks have no room for go to others. Seeds that fill no whole slice are mixed in a rank's last ones.
     Each of ``num_machines`` has equally many ranks, one machine's after the other's, and all parts.
 
-    Shapes: S seeds, K parts (int64 node ids, disjoint), T ranks, L steps.
+    Shapes: S seeds, K parts (int64 node ids, or numbers of rows of a table, disjoint), T ranks, L steps.
 
     Raises:
         PartitionError: no parts, or ranks that do not divide by machines; on ordering, seeds that are not those of the
-            parts; on binding, a global batch that does not divide by T.
+            parts; on binding, a global batch that does not divide by T, or an :class:`.EvenOrder` of rows.
 
     Source: PaGraph (TPDS'21), section 4, local shuffling; DSP (PPoPP'23), section 3.2, seeds beside their patches.
 
@@ -96,14 +98,29 @@ class LocalOrder(SeedOrder):
             )
 
     def bind(self, graph: Graph, labels: torch.Tensor | None, global_batch_size: int) -> SeedOrder:
+        batch_size = self._batch_size(global_batch_size)
+        inners = [inner.bind(graph, labels, batch_size) for inner in self._inners]
+        return _BoundLocalOrder(self, inners, batch_size)
+
+    def bind_rows(self, table: SeedTable, nodes: np.ndarray, graph: Graph, global_batch_size: int) -> SeedOrder:
+        if isinstance(self.inner, EvenOrder):
+            raise PartitionError(
+                f"LocalOrder: {self.inner!r} gives the types of all rows their turns, but the rows of each part are "
+                "ordered on their own. Give another order, or train without partition=."
+            )
+        batch_size = self._batch_size(global_batch_size)
+        inners = [inner.bind_rows(table, nodes, graph, batch_size) for inner in self._inners]
+        return _BoundLocalOrder(self, inners, batch_size)
+
+    def _batch_size(self, global_batch_size: int) -> int:
+        """Returns how many seeds a rank takes in a step. Raises PartitionError: ranks cannot have as many each."""
         batch_size, rest = divmod(global_batch_size, self.num_ranks)
         if rest:
             raise PartitionError(
                 f"LocalOrder: a step has {global_batch_size} seeds, but {self.num_ranks} ranks are to have as many "
                 f"each. Train with {self.num_ranks} trainers."
             )
-        inners = [inner.bind(graph, labels, batch_size) for inner in self._inners]
-        return _BoundLocalOrder(self, inners, batch_size)
+        return batch_size
 
     def order(self, seeds: np.ndarray, *, seed: int, epoch: int) -> np.ndarray:
         """Raises PartitionError: only what :meth:`bind` returns knows the size of a step."""

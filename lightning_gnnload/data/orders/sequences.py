@@ -74,12 +74,8 @@ class RingOrder(SeedOrder):
 
 
 def _is_balanced(graph: Graph) -> bool:
-    out_degrees = np.zeros(graph.num_nodes, np.int64)
-    # By chunks, as NumPy copies them to 8 bytes an edge; of N edges at least, as each adds N counts.
-    size = max(_MOST_COUNTED, graph.num_nodes)
-    for begin in range(0, graph.num_edges, size):
-        out_degrees += np.bincount(graph.indices[begin : begin + size], minlength=graph.num_nodes)
-    return np.array_equal(out_degrees, graph.in_degrees)
+    # By chunks of N edges at least, as each adds N counts.
+    return np.array_equal(graph.out_degrees(max(_MOST_COUNTED, graph.num_nodes)), graph.in_degrees)
 
 
 def _reversed(graph: Graph) -> tuple[np.ndarray, np.ndarray]:

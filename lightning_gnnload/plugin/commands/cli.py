@@ -35,6 +35,7 @@ COMMANDS = {
     "pack": ("pack", "write coming mini-batches ahead of a run, for tables on a disk"),
     "order": ("order", "compare orders of seeds: what they save, and how labels mix"),
     "partition": ("partition", "cut a graph into parts, and say how good they are"),
+    "own": ("own", "serve parts of a graph to trainers on other machines"),
     "verify": ("verify", "read a folder of data or parts, and compare it with its checksums"),
     "doctor": ("doctor", "say what this machine offers, and whether its GPUs can be used"),
     "completion": ("completion", "print what completes commands and options in bash or zsh"),

@@ -24,7 +24,7 @@ from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.group.exchange import DEFAULT_TIMEOUT_S, DistributedExchange, Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.group import RankGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler, open_colleagues
 from lightning_gnnload.sample.parts.sampler import PartSampler, check_reach
 from lightning_gnnload.sample.workload import Workload
@@ -88,18 +88,13 @@ class ModulePartition:
         partition = self.open(whole.graph)
         if partition is None:
             return whole
-        if whole.kind.table is not None:
-            raise PartitionError(
-                "parts take seeds that are node ids only, at their nodes' own times: no rows of a SeedTable, no links. "
-                "Train without partition=."
-            )
-        if whole.kind.needs and not partition.is_self_reliant:
-            raise PartitionError(
-                "ranks that sample together (hops=0) draw for all seeds at once: no times, no sharing='disjoint'. Make "
-                "parts with hops=, or train without partition=."
-            )
         if not partition.is_self_reliant:
             return self._collective.workload(whole, partition, phase)
+        if whole.kind.table is not None:
+            raise PartitionError(
+                "parts that sample alone take seeds that are node ids, at their nodes' own times: no rows of a "
+                "SeedTable, no links. Make parts with hops=0, which ranks sample together, or train without partition=."
+            )
         seeds = partition.seeds_of(phase)
         if phase == "train":
             check_reach(whole.sampler, partition)
@@ -213,7 +208,7 @@ class CollectiveSampling:
     """
 
     def __init__(self) -> None:
-        self.colleagues: SamplingGroup | None = None
+        self.colleagues: RankGroup | None = None
         self._gather_group: GatherGroup | None = None  # nobody has met yet: mini-batches are read by hand
 
     def connect(self, partition: Partition, trainer: pl.Trainer | None) -> None:
@@ -255,7 +250,8 @@ class CollectiveSampling:
         return whole.num_ranks
 
     def _order(self, whole: Workload, partition: Partition, is_factored: bool) -> LocalOrder:
-        owners = partition.part_of(whole.seeds)
+        # Of links the targets decide.
+        owners = partition.part_of(whole.kind.nodes_of(whole.seeds)[:, -1])
         return LocalOrder(
             [whole.seeds[owners == part] for part in range(partition.num_parts)],
             whole.order,

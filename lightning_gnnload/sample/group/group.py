@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import threading
 import zlib
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
+from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import ExchangeError, PartitionError, PartitionMismatchError
 from lightning_gnnload.sample.group.all_to_all import AllToAll
@@ -19,6 +21,14 @@ from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
 PROTOCOL = 3
 """The version of the messages; ranks of different versions refuse each other."""
+
+
+class KnownGraph(Protocol):
+    """The interface of what is known of the graph whose parts others hold: ``graph`` has its columns, types and clock,
+    whether or not it has lists."""
+
+    @property
+    def graph(self) -> Graph: ...
 
 
 class OwnedLists:
@@ -33,6 +43,11 @@ class OwnedLists:
         self.num_own = part.num_own
         self.new_ids = np.asarray(partition.new_ids)[part.graph.origin.node_ids]
         self.num_nodes = partition.num_nodes
+
+    def rows_of(self, task: Message) -> np.ndarray:
+        """Returns the nodes that a task is about, int64 rows of the part. ExchangeError: it does not own them."""
+        # Other nodes of the part have empty lists: answers about them would be wrong, and raise nothing.
+        return task.numbers("rows", self.num_own).astype(np.int64)
 
 
 Operation = Callable[[OwnedLists, np.ndarray, Message], Mapping[str, np.ndarray]]
@@ -63,44 +78,31 @@ class Traffic:
         return self.bytes_sent + self.bytes_received
 
 
-class SamplingGroup:
-    """Connects the ranks that sample together, each with one part of the graph; all of them open it together.
+class SamplingGroup(ABC):
+    """Those who hold the parts of a graph, as who samples by them sees them: ranks that sample together, or owners.
 
-    Any thread may :meth:`ask`. Close it on every rank when sampling ends, or :meth:`fail`; it closes ``exchange``.
-    ``operations`` are what ranks can be asked for by name, the same on all. ``traffic`` counts what this rank asked
-    for, by operation.
-
-    Raises PartitionError where parts and ranks differ in number, PartitionMismatchError where another rank has another
-    partition, ExchangeError where one is gone, late, or of another version.
+    Any thread may :meth:`ask`. ``traffic`` counts what was asked for here, by operation.
     """
 
-    def __init__(
-        self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation] = OPERATIONS
-    ) -> None:
+    def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.traffic: dict[str, Traffic] = {}
-        self._exchange = exchange
-        self._operations = operations
         self._counting = threading.Lock()
-        try:
-            self.owned = self._meet()
-            self._all_to_all = AllToAll(exchange, self._serve)
-        except BaseException:
-            exchange.close()
-            raise
 
     @property
+    @abstractmethod
+    def owned(self) -> KnownGraph:
+        """Returns what is known of the graph: columns, types, clock."""
+
+    @property
+    @abstractmethod
     def rank(self) -> int:
-        return self._exchange.rank
+        """Returns the part that is here; -1: none is."""
 
     @property
     def num_ranks(self) -> int:
-        return self._exchange.num_ranks
-
-    @property
-    def num_rounds(self) -> int:
-        """Returns the number of all-to-alls so far."""
-        return self._all_to_all.num_rounds
+        """Returns the number of parts."""
+        return self.partition.num_parts
 
     def ask(
         self,
@@ -110,11 +112,11 @@ class SamplingGroup:
         columns: Mapping[str, np.ndarray] | None = None,
         shared: Mapping[str, np.ndarray] | None = None,
     ) -> list[Answer]:
-        """Asks each node's owner to run an operation on it, while this rank serves its own nodes; returns one answer a
-        rank that owns any of ``nodes`` (new ids, int64 ``[D]``).
+        """Asks each node's owner to run an operation on it; returns one answer a part that owns any of ``nodes`` (new
+        ids, int64 ``[D]``).
 
         ``settings`` are JSON values for all; of ``columns`` (arrays ``[D]``) each owner gets its nodes' values, of
-        ``shared`` all. ExchangeError: a rank cannot answer.
+        ``shared`` all. ExchangeError, OwnerLostError: nobody can answer.
         """
         owners = self.partition.owner_of(nodes)
         about = {"operation": operation, **(settings or {})}
@@ -135,6 +137,62 @@ class SamplingGroup:
         nowhere = dict.fromkeys(range(self.num_ranks), np.empty(0, np.int64))
         return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))
 
+    @abstractmethod
+    def close(self) -> None:
+        """Asks no more. Safe to call twice."""
+
+    @abstractmethod
+    def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
+        """Has tasks done, by part; ``positions`` say where each part's nodes stand among those that were asked for."""
+
+    def _count(
+        self, operation: str, positions: Mapping[int, np.ndarray], sent: Mapping[int, int], received: Mapping[int, int]
+    ) -> None:
+        with self._counting:
+            traffic = self.traffic.setdefault(operation, Traffic())
+            traffic.num_tasks += len(sent)
+            traffic.num_nodes += sum(map(len, positions.values()))
+            traffic.num_remote += sum(len(positions[part]) for part in sent)
+            traffic.bytes_sent += sum(sent.values())
+            traffic.bytes_received += sum(received.values())
+
+
+class RankGroup(SamplingGroup):
+    """Connects the ranks that sample together, each with one part of the graph; all of them open it together.
+
+    Close it on every rank when sampling ends, or :meth:`fail`; it closes ``exchange``. ``operations`` are what ranks
+    can be asked for by name, the same on all.
+
+    Raises PartitionError where parts and ranks differ in number, PartitionMismatchError where another rank has another
+    partition, ExchangeError where one is gone, late, or of another version.
+    """
+
+    def __init__(
+        self, partition: Partition, exchange: Exchange, operations: Mapping[str, Operation] = OPERATIONS
+    ) -> None:
+        super().__init__(partition)
+        self._exchange = exchange
+        self._operations = operations
+        try:
+            self._owned = self._meet()
+            self._all_to_all = AllToAll(exchange, self._serve)
+        except BaseException:
+            exchange.close()
+            raise
+
+    @property
+    def owned(self) -> OwnedLists:
+        return self._owned
+
+    @property
+    def rank(self) -> int:
+        return self._exchange.rank
+
+    @property
+    def num_rounds(self) -> int:
+        """Returns the number of all-to-alls so far."""
+        return self._all_to_all.num_rounds
+
     def close(self) -> None:
         """Serves the others until they close too. Safe to call twice. ExchangeError: a rank failed meanwhile."""
         self._all_to_all.close()
@@ -143,7 +201,7 @@ class SamplingGroup:
         """Tells all ranks that this one cannot go on, and waits for none of them. Safe to call twice."""
         self._all_to_all.fail(reason)
 
-    def __enter__(self) -> SamplingGroup:
+    def __enter__(self) -> RankGroup:
         return self
 
     def __exit__(
@@ -163,13 +221,7 @@ class SamplingGroup:
             arrays[self.rank] = self._do(tasks[self.rank])
         results = pending.wait()
         arrays |= {rank: Message.from_bytes(result).arrays for rank, result in results.items()}
-        with self._counting:
-            traffic = self.traffic.setdefault(operation, Traffic())
-            traffic.num_tasks += len(remote)
-            traffic.num_nodes += sum(map(len, positions.values()))
-            traffic.num_remote += sum(len(positions[rank]) for rank in remote)
-            traffic.bytes_sent += sum(map(len, remote.values()))
-            traffic.bytes_received += sum(map(len, results.values()))
+        self._count(operation, positions, _lengths(remote), _lengths(results))
         return [Answer(self._exchange.global_rank(rank), at, arrays[rank]) for rank, at in positions.items()]
 
     def _serve(self, rank: int, task: np.ndarray) -> np.ndarray:
@@ -177,11 +229,7 @@ class SamplingGroup:
 
     def _do(self, task: Message) -> Mapping[str, np.ndarray]:
         # Runs in sampling threads and in the exchange's at once, so operations must not write to what they share.
-        rows = task.arrays["rows"].astype(np.int64)
-        # Other nodes of the part have empty lists: answers about them would be wrong, and raise nothing.
-        if len(rows) and not (rows.min() >= 0 and rows.max() < self.owned.num_own):
-            raise ExchangeError(f"rows span [{rows.min()}, {rows.max()}], but the part owns {self.owned.num_own}.")
-        return self._operations[task.about["operation"]](self.owned, rows, task)
+        return self._operations[task.about["operation"]](self.owned, self.owned.rows_of(task), task)
 
     def _meet(self) -> OwnedLists:
         """Checks with all ranks that they belong together, and returns what this one owns."""
@@ -217,3 +265,7 @@ class SamplingGroup:
                 "Ranks sample together over a partition made with hops=0."
             )
         return OwnedLists(partition, rank)
+
+
+def _lengths(messages: Mapping[int, np.ndarray]) -> dict[int, int]:
+    return {rank: len(message) for rank, message in messages.items()}

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeGuard
 
 import numpy as np
 
@@ -35,6 +35,13 @@ class Message:
         head = json.dumps([self.about, shapes]).encode()
         sizes = np.array([len(head)], np.int64)
         return join([sizes.view(np.uint8), np.frombuffer(head, np.uint8), *map(_bytes_of, self.arrays.values())])
+
+    def numbers(self, name: str, below: int) -> np.ndarray:
+        """Reads an array of whole numbers in ``[0, below)``. ExchangeError: there is none, or it has others."""
+        array = self.arrays.get(name)
+        if not _are_numbers(array, below):
+            raise ExchangeError(f"a rank sent no {name} that are whole numbers in [0, {below}).")
+        return array
 
     @classmethod
     def from_bytes(cls, data: np.ndarray) -> Message:
@@ -139,6 +146,13 @@ class Parcel:
             return cls(int(about["state"]), str(about["reason"]), tasks, results, bool(about["busy"]))
         except (LookupError, ValueError, TypeError) as error:
             raise ExchangeError(f"a rank sent a message that is no parcel ({error!r}).") from error
+
+
+def _are_numbers(array: np.ndarray | None, below: int) -> TypeGuard[np.ndarray]:
+    """Returns whether an array that another rank sent has whole numbers in ``[0, below)`` alone."""
+    if array is None or not np.can_cast(array.dtype, np.int64):
+        return False
+    return not len(array) or bool(array.min() >= 0 and array.max() < below)
 
 
 def _called(prefix: str, arrays: Mapping[str, np.ndarray]) -> dict[int, np.ndarray]:

@@ -6,20 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.arrays import as_ids
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
-from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler, draw_here
+from lightning_gnnload.ops import Draw, SampleLayout
+from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
-from lightning_gnnload.sample.group.group import SamplingGroup
+from lightning_gnnload.sample.group.group import RankGroup, SamplingGroup
 from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
 
 
-def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
+def open_colleagues(partition: Partition, exchange: Exchange) -> RankGroup:
     """Meets the other ranks, all of which call this and, in the end, close what it returns.
 
     Raises:
@@ -35,7 +34,7 @@ def open_colleagues(partition: Partition, exchange: Exchange) -> SamplingGroup:
         ...     colleagues.num_ranks
         1
     """
-    return SamplingGroup(partition, exchange)
+    return RankGroup(partition, exchange)
 
 
 class CollectiveSampler(Relayed):
@@ -46,7 +45,7 @@ class CollectiveSampler(Relayed):
 
     Args:
         sampler: how neighbourhoods are drawn; one of the package's own, or of yours that has ``collective``.
-        colleagues: the ranks, by :func:`open_colleagues`; several samplers may share them.
+        colleagues: the ranks, by :func:`open_colleagues`, or :class:`.Owners`; several samplers may share them.
         paradigm: ``"push"`` sends the tasks to the lists; ``"pull"`` fetches the lists, which moves more, and serves
             to compare. Samplers that read all lists of a hop pull in any case.
 
@@ -77,12 +76,6 @@ class CollectiveSampler(Relayed):
             )
         if paradigm not in ("push", "pull"):
             raise SamplerConfigError(f"paradigm={paradigm!r} is not known; give 'push' or 'pull'.")
-        part = colleagues.owned.graph
-        if part.types is not None or part.clock is not None:
-            raise SamplerConfigError(
-                f"{sampler} cannot be sampled collectively in a graph with types of nodes or times: ranks ask each "
-                "other for edges whatever these are. Make parts that each sample alone: gnnload partition ... --hops."
-            )
         super().__init__(sampler)
         self.colleagues = colleagues
         self.paradigm = paradigm
@@ -99,26 +92,23 @@ class CollectiveSampler(Relayed):
         times: Any = None,
         rows: Any = None,
     ) -> MiniBatch:
-        """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None.
-
-        Raises:
-            SamplerConfigError: seeds with times: parts know none.
-        """
-        if times is not None:
-            raise SamplerConfigError(f"{self!r} asks the owners of lists for edges of any time. Give no times=.")
-        ids = as_ids(seeds, name="seeds")
-        arena, layout = draw_here(self, graph, Draw(ids, DrawKey(seed, epoch, step)))  # type: ignore[arg-type]
-        return MiniBatch.view(arena, layout, len(ids), epoch=epoch, step=step).clone()
+        """Samples as :meth:`.Sampler.sample` does; ``graph`` is not read, and may be None."""
+        return super().sample(self.colleagues.partition.outline, seeds, seed, epoch, step, times=times, rows=rows)
 
     def draw(self, graph: Graph | None, draw: Draw, memory: np.ndarray) -> SampleLayout:
         """Samples as :meth:`.Sampler.draw` does; ``graph`` is not read, since the ranks hold its parts."""
-        partition = self.colleagues.partition
+        partition, queries = self.colleagues.partition, draw.queries
         # Before new_ids is indexed, where NumPy takes a negative seed for a node counted from the end.
-        check_seeds(draw.seeds, partition.num_nodes)
-        layout = self._lay(np.asarray(partition.new_ids)[draw.seeds], draw.key, memory)
+        check_seeds(draw.seeds, partition.num_nodes, None if queries is None else queries.of_seed)
+        seeds = np.asarray(partition.new_ids)[draw.seeds]
+        layout = self._lay(seeds, draw.key, memory, *([] if queries is None else [queries]))
         nodes = memory[: 8 * layout.num_nodes].view(np.int64)
         nodes[:] = np.asarray(partition.node_ids)[nodes]
         return layout
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        return self.sampler.heeds
 
     @property
     def description(self) -> str:

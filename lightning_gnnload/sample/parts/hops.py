@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import astuple, replace
+from typing import Any
 
 import numpy as np
 
@@ -16,16 +17,20 @@ from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.host.pages import buffer_memory
-from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey, SampleLayout
+from lightning_gnnload.ops import ARENA_ALIGNMENT, DrawKey, Queries, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler
 from lightning_gnnload.sample.build import ArenaBuilder
+from lightning_gnnload.sample.fanouts import HopFanouts, numbered_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import MOST, Answer
-from lightning_gnnload.sample.parts.lists import HopEdges, class_named, describe, described, draw_hop, name_of
+from lightning_gnnload.sample.parts.edges import HopEdges
+from lightning_gnnload.sample.parts.lists import class_named, describe, draw_task, name_of
+from lightning_gnnload.sample.parts.queries import PairNumbers, as_task
 
-HopDrawer = Callable[[int, np.ndarray, int, DrawKey], HopEdges]
+HopDrawer = Callable[..., HopEdges]
 """Draws one hop: ``(hop, nodes known so far, where the frontier begins in them, key) -> edges of the frontier``. Nodes
-are new ids, seeds first; ``key.hop`` counts from where the batch's own key does."""
+are new ids, seeds first; ``key.hop`` counts from where the batch's own key does. Of a sampler that heeds queries, those
+of the frontier's nodes come last."""
 
 MOST_TYPES = 2**31  # blocks have them as int32
 
@@ -36,43 +41,82 @@ def node_wise(sampler: Sampler, group: SamplingGroup, paradigm: Paradigm) -> Hop
     Raises:
         SamplerConfigError: other ranks cannot know the sampler, or what comes with the edges that it draws.
     """
-    if sampler.columns is None:
+    columns = sampler.columns_of(group.owned.graph)
+    if columns is None:
         raise SamplerConfigError(f"{sampler!r} must declare its columns to be sampled collectively.")
-    columns = sampler.columns
     # Refuses here what the owners could not find: an error while they serve ends the rounds of all ranks.
     class_named(name_of(type(sampler)))
-    if paradigm == "push":
 
-        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-            task = {"sampler": describe(sampler, hop), "key": astuple(key)}
-            return edges_of(group, group.ask("draw", nodes[first:], task), len(nodes) - first, columns)
-    else:
+    def task_of(hop: int, key: DrawKey) -> dict[str, Any]:
+        return {"sampler": describe(sampler, hop), "key": astuple(key), "edge_ids": "edge_ids" in columns}
 
-        def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
-            graph, new_ids = pull_lists(group, nodes[first:], list_columns(sampler, group))
-            edges = draw_hop(described(describe(sampler, hop), graph), graph, np.arange(len(nodes) - first), key)
-            return HopEdges(**{**edges.arrays(), "neighbors": new_ids[edges.neighbors]})
+    def push(hop: int, nodes: np.ndarray, first: int, key: DrawKey, queries: Queries | None = None) -> HopEdges:
+        about, by_node, shared = ({}, {}, {}) if queries is None else as_task(queries)
+        answers = group.ask("draw", nodes[first:], {**task_of(hop, key), **about}, by_node, shared)
+        return edges_of(group, answers, len(nodes) - first, {*columns, *_until(queries)})
 
-    return draw
+    def pull(hop: int, nodes: np.ndarray, first: int, key: DrawKey, queries: Queries | None = None) -> HopEdges:
+        # A node of several queries has one list.
+        distinct, rows = nodes[first:], np.arange(len(nodes) - first)
+        if queries is not None:
+            distinct, rows = np.unique(distinct, return_inverse=True)
+        graph, new_ids = pull_lists(group, distinct, list_columns(sampler, group, queries))
+        edges = draw_task(task_of(hop, key), graph, rows, queries)
+        return replace(edges, neighbors=new_ids[edges.neighbors])
+
+    return push if paradigm == "push" else pull
+
+
+def check_types(fanouts: Sequence[HopFanouts], group: SamplingGroup) -> None:
+    """Raises SamplerConfigError: no part has edges of a type that has a fanout; GraphFormatError: the graph has no edge
+    types."""
+    named = [edge_type for fanout in fanouts if isinstance(fanout, dict) for edge_type in fanout]
+    if group.owned.graph.types is not None:
+        numbered_fanouts(fanouts, group.owned.graph.types)
+    elif any(isinstance(fanout, dict) for fanout in fanouts):
+        # No rank knows all types, and owners skip those that they lack: a mistake would go unnoticed.
+        answers = group.ask_all("num_types")
+        num_types = max(int(answer.numbers("num_types", MOST_TYPES + 1, 1)[0]) for answer in answers)
+        if bad := [edge_type for edge_type in named if not 0 <= edge_type < max(num_types, 1)]:
+            raise SamplerConfigError(
+                f"fanouts name edge type {bad[0]}, but the graph's edge types lie in [0, {num_types}), in all parts."
+            )
 
 
 def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatch:
-    """Returns what lays a mini-batch that is drawn hop by hop."""
+    """Returns what lays a mini-batch that is drawn hop by hop, of seeds with queries where ``draw`` takes them."""
 
-    def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray) -> SampleLayout:
-        build = ArenaBuilder(group.partition, seeds, arena)
-        first, before = 0, None
-        for hop in range(sampler.num_layers):
-            nodes = build.nodes
-            edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
-            # Nodes of earlier hops are destinations of each later block too, with the edges that they drew then.
-            if sampler.expand == "new":
-                edges, first = edges.after(before), len(nodes)
-                before = edges
-            build.add_hop(**edges.arrays())
-        return build.layout()
+    def lay(seeds: np.ndarray, key: DrawKey, arena: np.ndarray, queries: Queries | None = None) -> SampleLayout:
+        if queries is None:
+            return _lay(sampler, ArenaBuilder(group.partition, seeds, arena), key, draw).layout()
+        # Nodes of a batch are pairs, each of a query and a node, until all are there.
+        pairs = PairNumbers(queries, seeds, group.partition.num_nodes)
+
+        def draw_pairs(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
+            frontier = nodes[first:]
+            asked = pairs.asked_by(frontier, key)
+            return pairs.find(frontier, draw(hop, pairs.nodes_of(frontier), 0, key, asked))
+
+        build = _lay(sampler, ArenaBuilder(pairs, pairs.seeds, arena), key, draw_pairs)
+        # Of one query that all share, to leave edges out, no node need say that it is its.
+        layout = build.layout(None if queries.name is None else pairs.queries_of(build.nodes))
+        build.nodes[:] = pairs.nodes_of(build.nodes)
+        return layout
 
     return lay
+
+
+def _lay(sampler: Sampler, build: ArenaBuilder, key: DrawKey, draw: HopDrawer) -> ArenaBuilder:
+    first, before = 0, None
+    for hop in range(sampler.num_layers):
+        nodes = build.nodes
+        edges = draw(hop, nodes, first, replace(key, hop=key.hop + hop))
+        # Nodes of earlier hops are destinations of each later block too, with the edges that they drew then.
+        if sampler.expand == "new":
+            edges, first = edges.after(before), len(nodes)
+            before = edges
+        build.add_hop(**edges.arrays())
+    return build
 
 
 def pull_lists(
@@ -84,13 +128,10 @@ def pull_lists(
     Its first D nodes are these, its others their neighbours in order of first occurrence. The new ids of all come with
     it.
     """
-    starts = np.zeros(len(nodes), np.int64)
-    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
-    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in sent]
-    if "edge_starts" in columns:
-        for answer in answers:
-            starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
-    edges = edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"})
+    part = group.owned.graph
+    edges, starts = fetch_lists(group, nodes, columns, num_drawn=num_drawn)
+    types = part.types if "edge_type" in columns else None
+    clock = part.clock if "edge_time" in columns else None
     new_ids, indices = relabel(group.partition, nodes, edges)
     # Neighbours that are not among the nodes come after them, with empty lists.
     indptr = np.full(len(new_ids) + 1, len(edges.neighbors), np.int64)
@@ -103,19 +144,37 @@ def pull_lists(
         reach,
         np.concatenate([starts, np.zeros(len(new_ids) - len(nodes), np.int64)]),
     )
-    return Graph(indptr, indices, edges.edge_weight, edges.edge_type, origin=origin), new_ids
+    columns_of_edges = {name: getattr(edges, name) for name in ("edge_weight", "edge_type", "edge_time")}
+    return Graph(indptr, indices, **columns_of_edges, origin=origin, types=types, clock=clock), new_ids
 
 
-def list_columns(sampler: Sampler, group: SamplingGroup) -> list[str]:
-    """Returns the columns that have to come with lists for the sampler to draw from them."""
-    carried = sampler.columns or ()
+def fetch_lists(
+    group: SamplingGroup, nodes: np.ndarray, columns: list[str], *, num_drawn: int = 0
+) -> tuple[HopEdges, np.ndarray]:
+    """Fetches lists as :func:`pull_lists` does; returns them by new ids, and where each begins in the whole graph's
+    ``indices``, int64 ``[D]``, where ``edge_starts`` are among the columns."""
+    starts = np.zeros(len(nodes), np.int64)
+    sent = group.ask("lists", nodes[num_drawn:], {"columns": columns})
+    answers = [replace(answer, positions=num_drawn + answer.positions) for answer in sent]
+    if "edge_starts" in columns:
+        for answer in answers:
+            starts[answer.positions] = answer.numbers("edge_starts", MOST, len(answer.positions))
+    return edges_of(group, answers, len(nodes), set(columns) - {"edge_starts"}), starts
+
+
+def list_columns(sampler: Sampler, group: SamplingGroup, queries: Queries | None = None) -> list[str]:
+    """Returns the columns that have to come with lists for the sampler to draw from them, by these queries."""
+    carried = sampler.columns_of(group.owned.graph) or ()
     columns = ["edge_weight"] if sampler.weighting == "always" else weight_columns(group, sampler.weighting != "never")
-    return columns + ["edge_type"] * ("edge_type" in carried) + ["edge_starts"] * ("edge_ids" in carried)
+    by_time = sampler.reads_times or (queries is not None and queries.until is not None)
+    by_place = "edge_ids" in carried or (queries is not None and queries.excluded is not None)
+    needed = {"edge_type": "edge_type" in carried, "edge_time": by_time, "edge_starts": by_place}
+    return columns + [name for name, is_needed in needed.items() if is_needed]
 
 
 def weight_columns(group: SamplingGroup, weighted: bool) -> list[str]:
     """Returns the columns that have to come with lists that are drawn from by weight where the graph has weights."""
-    return ["edge_weight"] if weighted and group.owned.graph.edge_weight is not None else []
+    return ["edge_weight"] if weighted and group.owned.graph.has("edge_weight") else []
 
 
 def join_lists(positions: Sequence[np.ndarray], parts: Sequence[HopEdges], num_nodes: int) -> HopEdges:
@@ -153,6 +212,7 @@ def relabel(partition: Partition, nodes: np.ndarray, edges: HopEdges) -> tuple[n
 
 _NO_EDGES: dict[str, np.ndarray] = {
     **{name: np.empty(0, np.int64) for name in ("counts", "neighbors", "edge_ids", "edge_type")},
+    **{name: np.empty(0, np.uint32) for name in ("edge_time", "until")},
     "edge_weight": np.empty(0, np.float32),
 }
 
@@ -177,4 +237,9 @@ def _edges(answer: Answer, num_graph_nodes: int, columns: Collection[str]) -> Ho
         answer.numbers("edge_ids", MOST, num_edges) if "edge_ids" in columns else None,
         answer.fractions("edge_weight", num_edges) if "edge_weight" in columns else None,
         answer.numbers("edge_type", MOST_TYPES, num_edges) if "edge_type" in columns else None,
+        *(answer.numbers(name, 2**32, num_edges) if name in columns else None for name in ("edge_time", "until")),
     )
+
+
+def _until(queries: Queries | None) -> list[str]:
+    return ["until"] if queries is not None and queries.along_path else []

@@ -11,7 +11,7 @@ import contextlib
 import importlib
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,65 +20,48 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import Draw, DrawKey, Walks
+from lightning_gnnload.ops import Draw, DrawKey, Queries, Walks
 from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.group.group import OwnedLists, operation
 from lightning_gnnload.sample.group.messages import Message, narrow
 from lightning_gnnload.sample.naming import edge_names
+from lightning_gnnload.sample.parts.edges import HopEdges
+from lightning_gnnload.sample.parts.queries import bounds_along, from_task, here
 
+_COLUMNS = ("edge_weight", "edge_type", "edge_time")  # that may come with lists
 FATE_BITS = 2
 """A step of a walk is sent as one number: these low bits are its fate, the others the node that it reached."""
 
 
-@dataclass(frozen=True)
-class HopEdges:
-    """Holds the edges that the nodes of a frontier draw at one hop, grouped by node in the frontier's order.
-
-    Attributes:
-        counts: integer ``[D]``, edges of each node.
-        neighbors: integer ``[E]``, node ids.
-        edge_ids: integer ``[E]``, positions in the whole graph's ``indices``; None where nobody asked.
-        edge_weight: float ``[E]``, or None.
-        edge_type: integer ``[E]``, or None.
-
-    Shapes: D nodes of the frontier, E edges.
-    """
-
-    counts: np.ndarray
-    neighbors: np.ndarray
-    edge_ids: np.ndarray | None = None
-    edge_weight: np.ndarray | None = None
-    edge_type: np.ndarray | None = None
-
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Returns the arrays that are not None, by name."""
-        columns = {field.name: getattr(self, field.name) for field in fields(self)}
-        return {name: array for name, array in columns.items() if array is not None}
-
-    def after(self, before: HopEdges | None) -> HopEdges:
-        """Puts the edges of the nodes before this frontier, which drew at earlier hops, in front of its own."""
-        if before is None:
-            return self
-        earlier = before.arrays()
-        return HopEdges(**{name: np.concatenate([earlier[name], array]) for name, array in self.arrays().items()})
-
-
-def draw_hop(sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey) -> HopEdges:
-    """Draws, by a sampler of one hop, for some distinct nodes of a part, int64 ``[D]``, whose lists it holds.
+def draw_hop(
+    sampler: Sampler, graph: Graph, rows: np.ndarray, key: DrawKey, queries: Queries | None = None
+) -> HopEdges:
+    """Draws, by a sampler of one hop, for some nodes of a part, int64 ``[D]``, whose lists it holds: distinct ones, or
+    distinct in each of the ``queries``, whose excluded edges are positions in the whole graph's ``indices``.
     ``neighbors`` are ids of the part, ``edge_ids`` of the whole graph."""
     # Aside: the batch that needs this hop is being laid, perhaps in this thread's first arena.
-    arena, layout = draw_here(sampler, graph, Draw(rows, key), aside=True)
+    local = None if queries is None else here(queries, graph, rows)
+    arena, layout = draw_here(sampler, graph, Draw(rows, key, local), aside=True)
     batch = MiniBatch.view(arena, layout, len(rows))
     [block] = batch.blocks
     counts = np.diff(block.indptr.numpy())
-    edge_ids = None if block.edge_ids is None else edge_names(graph, np.repeat(rows, counts), block.edge_ids.numpy())
     # Copies of everything, as the next hop is drawn into the same arena.
-    return HopEdges(
-        counts,
-        batch.nodes.numpy()[block.indices.numpy()],
-        edge_ids,
-        *(None if column is None else column.numpy().copy() for column in (block.edge_weight, block.edge_type)),
+    edge_weight, edge_type = (
+        None if column is None else column.numpy().copy() for column in (block.edge_weight, block.edge_type)
     )
+    edge_ids = until = None
+    if block.edge_ids is not None:
+        edges = block.edge_ids.numpy()
+        edge_ids = edge_names(graph, np.repeat(rows, counts), edges)
+        if queries is not None and queries.along_path:
+            until = bounds_along(queries, graph, counts, edges, edge_type)
+    return HopEdges(counts, batch.nodes.numpy()[block.indices.numpy()], edge_ids, edge_weight, edge_type, until=until)
+
+
+def draw_task(about: Mapping[str, Any], graph: Graph, rows: np.ndarray, queries: Queries | None) -> HopEdges:
+    """Draws one hop by the sampler that a task describes, without ids of edges where the task asks for none."""
+    edges = draw_hop(described(about["sampler"], graph), graph, rows, DrawKey(*about["key"]), queries)
+    return edges if about["edge_ids"] else replace(edges, edge_ids=None)
 
 
 def describe(sampler: Sampler, hop: int) -> dict[str, Any]:
@@ -156,9 +139,8 @@ def on_wire(owned: OwnedLists, edges: HopEdges) -> dict[str, np.ndarray]:
 
 @operation
 def draw(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Draws one hop by the sampler that the task describes."""
-    sampler = described(task.about["sampler"], owned.graph)
-    return on_wire(owned, draw_hop(sampler, owned.graph, rows, DrawKey(*task.about["key"])))
+    """Draws one hop by the sampler that the task describes, of a query for each node where it has queries."""
+    return on_wire(owned, draw_task(task.about, owned.graph, rows, from_task(task, len(rows))))
 
 
 @operation
@@ -170,7 +152,7 @@ def lists(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
         counts,
         graph.indices[edges],
         None,
-        *(getattr(graph, name)[edges] if name in columns else None for name in ("edge_weight", "edge_type")),
+        *(_column(graph, name, edges) if name in columns else None for name in _COLUMNS),
     )
     starts = {"edge_starts": graph.origin.edge_starts[rows]} if "edge_starts" in columns and graph.origin else {}
     return {**on_wire(owned, selected), **starts}
@@ -184,8 +166,10 @@ def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str
 
 @operation
 def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
-    """Lists the nodes whose edges all weigh zero, by their ids in the whole graph."""
-    return {"nodes": owned.graph.names_of(owned.graph.alias_table.zero_nodes)}
+    """Lists the nodes whose edges, or those of any one type, all weigh zero, by their ids in the whole graph."""
+    from lightning_gnnload.sample.weighted import nodes_of_zero_weight
+
+    return {"nodes": owned.graph.names_of(nodes_of_zero_weight(owned.graph, by_type=bool(task.about["by_type"])))}
 
 
 @operation
@@ -230,6 +214,12 @@ def edges(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np
     if len(bad := np.flatnonzero((offsets < 0) | (offsets >= lengths))):
         raise SamplerConfigError(f"places[{bad[0]}] is {offsets[bad[0]]}, beyond the list of row {rows[bad[0]]}.")
     return _edges_at(owned, rows, offsets, task.about["edge_ids"])
+
+
+def _column(graph: Graph, name: str, edges: np.ndarray) -> np.ndarray:
+    if (column := getattr(graph, name)) is None:
+        raise SamplerConfigError(f"lists are to come with their {name}, but this part has none.")
+    return column[edges]
 
 
 def _weights(graph: Graph) -> np.ndarray:

@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_gnnload import Graph
 from lightning_gnnload.adapters.columns import drawable_weights, original_edge_ids, split_ids
 from lightning_gnnload.errors import GraphDataError
 
@@ -41,7 +42,7 @@ def test_weights_to_draw_by_are_floats_and_others_are_said() -> None:
 
 
 def test_edge_ids_go_back_through_the_order() -> None:
-    order = np.array([30, 10, 20])
-    order.flags.writeable = False  # as a memory map
-    assert original_edge_ids(torch.tensor([2, 0, 2]), order).tolist() == [20, 30, 20]
+    graph = Graph.from_coo([0, 0, 0], [2, 0, 1], keep_order=True)
+    graph.edge_order.flags.writeable = False  # as a memory map
+    assert original_edge_ids(torch.tensor([2, 0, 2]), graph).tolist() == [0, 1, 0]
     assert original_edge_ids(torch.tensor([2, 0]), None).tolist() == [2, 0]

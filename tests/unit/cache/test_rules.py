@@ -18,7 +18,6 @@ from lightning_gnnload.cache.rules import (
     PreSample,
     Random,
     Recorded,
-    out_degrees,
     policy_named,
 )
 from lightning_gnnload.cache.trace import smoothed, visit_counts
@@ -41,7 +40,7 @@ def test_degrees_are_those_of_the_right_end(policy: CachePolicy, hotness: list[f
 def test_degrees_add_up_over_chunks() -> None:
     graph = toy_workload().graph
     src = graph.indices.tolist()
-    assert out_degrees(graph, chunk=7).tolist() == [src.count(node) for node in range(graph.num_nodes)]
+    assert graph.out_degrees(7).tolist() == [src.count(node) for node in range(graph.num_nodes)]
 
 
 def test_random_follows_the_run_s_seed_alone() -> None:
@@ -78,7 +77,7 @@ def test_small_epochs_are_sampled_more_often(num_seeds: int, settings: dict[str,
     workload = Workload(**workload.settings() | {"seeds": workload.seeds[:num_seeds]})
     counts = visit_counts(workload, range(5, 5 + num_epochs), progress=False)
     num_batches = num_epochs * workload.plan(1).num_steps
-    expected = smoothed(counts, out_degrees(workload.graph), num_batches)
+    expected = smoothed(counts, workload.graph.out_degrees(), num_batches)
     assert PreSample(progress=False).hotness(workload, epoch=5).tolist() == expected.tolist()
     assert PreSample(num_epochs, progress=False).hotness(workload, epoch=5).tolist() == expected.tolist()
 

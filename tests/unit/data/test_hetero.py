@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from lightning_gnnload import Graph
 from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.edge_lists import ALWAYS
-from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.errors import GnnLoadError, GraphFormatError
 from tests.oracle.runs import typed_graph
 
@@ -195,7 +194,6 @@ def spoiled(graph: Graph, **change) -> Graph:
         ({"edge_order": np.array([0, 1, 2, 5, 4])}, r"edge_order\[3\] is 5, which is no row of an edge list of 5"),
         ({"edge_order": np.array([0, 1, -1, 3, 4])}, r"edge_order\[2\] is -1"),
         ({"node_time": np.zeros(4)}, r"node_time must be int64 or float64 \[5\]"),
-        ({"origin": Origin(np.arange(5), np.ones(5, np.uint8), np.arange(5))}, "a part's nodes do not lie by type"),
         ({"clock": Clock.of([np.array([1])])}, r"clock.timed must be bool \[2\]"),
     ],
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,14 +32,16 @@ from lightning_gnnload.errors import (
     FeatureFileError,
     PartitionError,
     PartitionMismatchError,
-    SamplerConfigError,
     StoreFormatError,
 )
 from lightning_gnnload.partition import build
 from lightning_gnnload.partition.partitioner import Partitioner
+from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from tests.unit.partition.by_id import ById, Given
 from tests.unit.partition.whole import assert_lists_are_those_of_the_whole, distances
+from tests.unit.sample.ranks import over_parts
+from tests.unit.seed_tables import kind_of_seeds
 from tests.unit.toy import content, toy_data, toy_graph
 
 
@@ -59,18 +60,48 @@ def rich_data() -> GraphData:
 
 
 def test_what_parts_cannot_do_is_refused(tmp_path: Path) -> None:
-    typed = Graph.from_hetero({"a": 4}, {("a", "to", "a"): ([0, 1, 2], [1, 2, 3])})
-    timed = Graph.from_coo([0, 1, 2], [1, 2, 3], edge_time=[1, 2, 3])
-    for graph in (typed, timed):
-        with pytest.raises(PartitionError, match="sampled together, which heeds no types of nodes and no times"):
-            made(GraphData(graph, train=[0, 1, 2, 3]), tmp_path / "parts", 2, hops=0)
-        group: Any = SimpleNamespace(owned=SimpleNamespace(graph=graph))
-        with pytest.raises(SamplerConfigError, match="cannot be sampled collectively"):
-            CollectiveSampler(NeighborSampler([2]), group)
     for rows in (SeedTable(src=[0, 1, 2], dst=[1, 2, 3]), SeedTable([0, 1, 2]), SeedTable([0, 1, 2], time=[1, 2, 3])):
         with pytest.raises(PartitionError, match="train are rows of a SeedTable"):
             made(GraphData(Graph.from_coo([0, 1, 2], [1, 2, 3]), train=rows), tmp_path / "parts", 2)
     assert not (tmp_path / "parts").exists()
+
+
+@pytest.mark.parametrize("kind", ["timed nodes", "links among negatives", "plain links"])
+def test_parts_that_sample_together_have_types_and_times_and_seeds_of_any_kind(tmp_path: Path, kind: str) -> None:
+    data, settings = kind_of_seeds(kind)
+    partition = made(data, tmp_path / "parts", 3, hops=0)
+    whole = data.graph
+    for name in ("types", "clock", "node_time"):
+        ours, theirs = getattr(partition, name), getattr(whole, name)
+        assert (ours is None) == (theirs is None)
+    assert partition.types == whole.types
+    if whole.clock is not None:
+        assert partition.clock.to_json() == whole.clock.to_json()
+    for part in partition.parts:
+        assert_lists_are_those_of_the_whole(part, whole)
+
+    def work(colleagues: SamplingGroup) -> Any:
+        sampler = settings["sampler"]
+        times = None if whole.clock is None or sampler.before is None else [500, 900]
+        asked = {"seeds": [3, 150], "times": times, "rows": [7, 2**32 + 1]}
+        batch = CollectiveSampler(sampler, colleagues).sample(None, **asked)
+        assert content(batch) == content(sampler.sample(whole, **asked))
+        return batch.num_nodes
+
+    [few, *others] = over_parts(partition, work)
+    assert few > 2
+    assert others == [few] * 2
+
+
+def test_times_of_nodes_lie_in_the_head(tmp_path: Path) -> None:
+    graph = Graph.from_coo([0, 1, 2, 0], [1, 2, 3, 3], edge_time=[1, 2.5, 3, 9], node_time=[0.5, 4, 0, 7])
+    partition = made(GraphData(graph, train=[3, 2]), tmp_path / "parts", 2, hops=0)
+    assert partition.node_time.tolist() == [0.5, 4, 0, 7]
+    assert partition.clock.ranked.tolist() == graph.clock.ranked.tolist()
+    found = over_parts(
+        partition, lambda group: CollectiveSampler(NeighborSampler([-1, -1]), group).sample(None, [3, 2])
+    )
+    assert [content(batch) for batch in found] == [content(NeighborSampler([-1, -1]).sample(graph, [3, 2]))] * 2
 
 
 @pytest.mark.parametrize("leave_open", [False, True])

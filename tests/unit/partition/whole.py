@@ -30,7 +30,12 @@ def assert_lists_are_those_of_the_whole(part: Part, graph: Graph) -> None:
         whole = slice(*graph.indptr[node : node + 2])
         assert origin.edge_starts[local] == whole.start
         np.testing.assert_array_equal(origin.node_ids[part.graph.indices[ours]], graph.indices[whole])
-        for name in ("edge_weight", "edge_type"):
+        if graph.types is not None:  # whose runs say the types of edges
+            edges = np.arange(whole.start, whole.stop)
+            np.testing.assert_array_equal(
+                part.graph.edge_types_of(np.arange(ours.start, ours.stop)), graph.edge_types_of(edges)
+            )
+        for name in ("edge_weight", "edge_time", *(["edge_type"] if graph.types is None else [])):
             column = getattr(graph, name)
             if column is None:
                 assert getattr(part.graph, name) is None

@@ -12,7 +12,7 @@ import pytest
 from lightning_gnnload import LayerSampler, NeighborSampler, Sampler, ShadowSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import ExchangeError, ThreadLimitError
 from lightning_gnnload.sample.group.exchange import Exchange, ThreadExchange
-from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, SamplingGroup
+from lightning_gnnload.sample.group.group import OPERATIONS, OwnedLists, RankGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, Parcel, join
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.parts.collective_walks import collective_random_walk
@@ -49,7 +49,7 @@ def sample_beside(operations: Mapping[str, Any], sampler: Sampler | None, paradi
     """What the first of two ranks gets or raises, where the second does these operations."""
 
     def work(exchange: Exchange) -> Any:
-        with SamplingGroup(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
+        with RankGroup(PARTITION, exchange, operations if exchange.rank == 1 else OPERATIONS) as colleagues:
             if exchange.rank == 1:
                 return None
             if sampler is None:
@@ -75,7 +75,7 @@ def test_damaged_answers(operation: str, name: str, sampler: Sampler | None, par
 
 def test_a_rank_whose_thread_cannot_start_leaves_the_others() -> None:
     def work(exchange: Exchange) -> Any:
-        with SamplingGroup(PARTITION, exchange) as colleagues:
+        with RankGroup(PARTITION, exchange) as colleagues:
             return colleagues.ask("degrees", np.arange(30))
 
     with refused(0, "gnnload-all-to-all", times=1):

@@ -10,6 +10,7 @@ import pytest
 
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Shuffled
+from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.plugin.module import partition
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
@@ -20,13 +21,16 @@ from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.unit.parts import partition_of
 from tests.unit.sample.ranks import on_ranks
+from tests.unit.seed_tables import KINDS, kind_of_seeds
 from tests.unit.toy import toy_data, toy_workload
 
 DATA = toy_data()
 PARTS = partition_of(DATA.graph, np.arange(300) % 3 % 2, {}, hops=0)  # uneven: 200 nodes and 100
 
 
-def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[GatherGroup]) -> list[CollectiveSampling]:
+def meet(
+    monkeypatch: pytest.MonkeyPatch, gatherings: list[GatherGroup], parts: Partition = PARTS
+) -> list[CollectiveSampling]:
     """One of each rank, which have met where they are two."""
     exchanges = ThreadExchange.connect(2, timeout_s=10)
     monkeypatch.setattr(partition, "_exchange", lambda gather_group: exchanges[gather_group.index])
@@ -34,10 +38,32 @@ def meet(monkeypatch: pytest.MonkeyPatch, gatherings: list[GatherGroup]) -> list
 
     def of(gather_group: GatherGroup) -> CollectiveSampling:
         made = CollectiveSampling()
-        made.connect(PARTS, gather_group)  # type: ignore[arg-type]
+        made.connect(parts, gather_group)  # type: ignore[arg-type]
         return made
 
     return on_ranks(of, gatherings)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_rows_of_a_table_go_to_the_part_of_their_targets(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    """And mini-batches of times, links and rows that share no nodes equal those of the whole graph, in that order."""
+    data, settings = kind_of_seeds(kind)
+    part_of = np.random.default_rng(0).integers(0, 2, data.graph.num_nodes)
+    parts = partition_of(data.graph, part_of, {}, hops=0)
+    trainers = meet(monkeypatch, [GatherGroup(index=index, count=2, trainer=index) for index in range(2)], parts)
+
+    def batches(rank: int) -> None:
+        whole = toy_workload(data, num_ranks=2, **settings)
+        together = trainers[rank].workload(whole, parts, "train")
+        alone = Workload(**{**whole.settings(), "order": together.order})
+        requests = [request for request in together.requests(0) if request.rank == rank]
+        for request in requests:
+            assert together.nodes_of(request).tolist() == alone.nodes_of(request).tolist()
+        rows = together.seeds_of(requests[0])
+        assert set(part_of[together.kind.nodes_of(rows)[:, -1]].tolist()) == {rank}
+
+    assert on_ranks(batches, range(2)) == [None, None]
+    leave(trainers)
 
 
 def leave(ranks: list[CollectiveSampling]) -> None:

@@ -1,0 +1,115 @@
+"""``gnnload own``: serves parts of a graph, their lists and rows, to trainers on this machine or others."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from lightning_gnnload.errors import AddressError, GnnLoadError, PartitionError, SecretError, printable
+from lightning_gnnload.host.tcp import is_loopback
+from lightning_gnnload.owners.address import (
+    SECRET,
+    SECRET_FILE,
+    TCP,
+    Address,
+    find_secret,
+    make_secret,
+    own_secret_file,
+    read_secret,
+)
+from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.tcp import TcpFront
+from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
+from lightning_gnnload.storage.partitions import StoredPartition, load_partition
+
+_EPILOG = f"""
+FOLDER: a partition as gnnload partition ... --hops 0 writes it, of which the head and the folders of the parts to serve
+suffice. Owners and trainers know each other by a secret: a file of your own by --secret-file or {SECRET_FILE}, copied
+to all machines, or GNNLOAD_SECRET. On one machine none is needed: a secret of your own is made once. Trainers find
+owners by GNNLOAD_OWNERS=HOST:PORT,HOST:PORT. What is sent is not encrypted: listen in a network that you trust.
+"""
+_WORDS_EACH_S = 10.0
+"""Who is turned away is told of once in so long: strangers shall not fill a disk."""
+
+
+def main(arguments: Sequence[str]) -> int:
+    parser = Parser("gnnload own", description=__doc__, epilog=_EPILOG)
+    parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
+    parser.add_argument("--parts", type=_parts, metavar="N,N", help="to serve; default all that are in the folder")
+    parser.add_argument(
+        "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default a free port, for this machine alone"
+    )
+    parser.add_argument("--secret-file", type=Path, metavar="FILE", help="that only you can read")
+    parser.add_argument("--json", action="store_true", help="print what is served as a line of JSON")
+    options = parser.parse_args(arguments)
+    try:
+        return _serve(options)
+    except (GnnLoadError, KeyboardInterrupt) as error:
+        return report_failure("gnnload own", error)
+
+
+def _serve(options: argparse.Namespace) -> int:
+    address = Address.parse(options.listen)
+    if address.scheme != TCP:
+        raise AddressError(f"gnnload own listens at HOST:PORT, not at {address}.")
+    secret = _secret(options.secret_file, address)
+    partition = load_partition(options.folder)
+    assert isinstance(partition, StoredPartition)
+    parts = options.parts if options.parts is not None else partition.parts_here
+    if not parts:
+        raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
+    with TcpFront(Owner(partition, parts), address.host, address.port, secret, on_stranger=_told()) as front:
+        if options.json:
+            print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
+        else:
+            print(f"Serving parts {', '.join(map(str, parts))} of {partition!r} at {front.address}", flush=True)
+        with suppress(KeyboardInterrupt):  # by SIGTERM and SIGHUP, too
+            threading.Event().wait()
+    return 0
+
+
+def _secret(file: Path | None, address: Address) -> bytes:
+    if file is not None:
+        return read_secret(file)
+    if os.environ.get(SECRET_FILE) or os.environ.get(SECRET):
+        return find_secret()
+    if not is_loopback(address.host):
+        raise SecretError(
+            f"other machines can reach {address}, but no secret says who may ask. Write one into a file of yours alone "
+            f"(mode 600), copy that to the trainers' machines, and name it by --secret-file or {SECRET_FILE}."
+        )
+    own = own_secret_file()
+    make_secret(own)
+    print(f"gnnload own: the secret is {own}; trainers of this user on this machine find it there.", file=sys.stderr)
+    return read_secret(own)
+
+
+def _told() -> Callable[[str], None]:
+    """Returns what tells of who was turned away."""
+    last, lock = [-math.inf], threading.Lock()
+
+    def tell(why: str) -> None:
+        with lock:
+            if time.monotonic() < last[0] + _WORDS_EACH_S:
+                return
+            last[0] = time.monotonic()
+        print(f"gnnload own: {printable(why)}", file=sys.stderr, flush=True)
+
+    return tell
+
+
+def _parts(text: str) -> list[int] | None:
+    if text == "all":
+        return None
+    try:
+        return [int(number) for number in text.split(",")]
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r}: give numbers, 0,2, or all") from None
