@@ -154,9 +154,8 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
 
     @cluster_environment.setter
     def cluster_environment(self, environment: environments.ClusterEnvironment | None) -> None:
-        if environment is not None and not isinstance(environment, ray_lightning.RayLightningEnvironment):
-            environment = ray_lightning.RayLightningEnvironment()
-        self._rays_environment: Any = environment  # of a class of Ray's that mypy does not see through
+        is_rays = environment is None or isinstance(environment, ray_lightning.RayLightningEnvironment)
+        self._rays_environment: Any = environment if is_rays else ray_lightning.RayLightningEnvironment()
 
     def _configure_launcher(self) -> None:
         check_told()

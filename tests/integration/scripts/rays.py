@@ -21,9 +21,7 @@ from ray.cluster_utils import Cluster
 from ray.train import FailureConfig, RunConfig, ScalingConfig
 from ray.train.torch import TorchTrainer
 
-from lightning_gnnload import partition_graph
 from lightning_gnnload.ray import FactoredTorchConfig
-from tests.integration.scripts.toy import toy_data
 
 RANKS = 3
 """Workers of each node: two trainers and a sampler."""
@@ -118,7 +116,7 @@ def own(config: dict[str, Any]) -> None:
     from tests.integration.scripts.toy import toy_data
 
     rank, folder = ray.train.get_context().get_world_rank(), Path(config["folder"])
-    partition, sampler = load_partition(Path.cwd() / config["parts"]), NeighborSampler([4, 3], seed=1)
+    partition, sampler = load_partition(Path.cwd() / config["parts"]), NeighborSampler([4, 3])
     actors = OwnerActors.start(partition.folder, 2, timeout_s=60)
     owners = Owners.connect(partition, actors.addresses, secret=actors.secret)
     record: dict[str, Any] = {"addresses": actors.addresses(), "alike": []}
@@ -164,8 +162,6 @@ def fit(name: str, num_nodes: int) -> None:
 
 if __name__ == "__main__":
     _, num_nodes, *runs = sys.argv[1:]
-    if "own" in runs:
-        partition_graph(toy_data(), "parts", 3, hops=0, progress=False)
     with cluster(int(num_nodes)):
         for run in runs:
             fit(run, int(num_nodes))
