@@ -60,6 +60,6 @@ def check_told() -> None:
     """Raises LaunchError: Ray Train has not told this worker where the ranks meet."""
     if not _is_told:
         raise LaunchError(
-            "RayFactoredStrategy forms the trainers' process group, without the samplers, but Ray has formed one of all "
+            "RayFactoredStrategy forms the trainers' process group, without samplers, but Ray has formed one of all "
             "workers. Start them by TorchTrainer(..., torch_config=FactoredTorchConfig()), of lightning_gnnload.ray."
         )

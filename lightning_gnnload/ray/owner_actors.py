@@ -54,8 +54,8 @@ class OwnerActors:
     def addresses(self) -> list[str]:
         """Asks where the owners listen now: one that was started again has another port. Those that do not answer are
         left out."""
-        asked = [handle.address.remote() for handle in self.handles]
-        answered, _ = ray.wait(asked, num_returns=len(asked), timeout=_ANSWER_S)
+        pending = [handle.address.remote() for handle in self.handles]
+        answered, _ = ray.wait(pending, num_returns=len(pending), timeout=_ANSWER_S)
         addresses = []
         for answer in answered:
             try:
@@ -83,10 +83,11 @@ def _start(folder: Path, num_owners: int, timeout_s: float) -> tuple[list[Any], 
     secret = secrets.token_urlsafe(32)
     nodes = [node for node in ray.nodes() if node["Alive"]]
     is_alone = len({node["NodeManagerAddress"] for node in nodes}) == 1
-    places = _places(nodes, num_owners, timeout_s)
+    options = _options(nodes, num_owners, timeout_s)
     actor: Any = ray.remote(num_cpus=0, max_restarts=-1)(_OwnerActor)
     handles: list[Any] = [
-        actor.options(**place).remote(folder, num_owners, index, secret, is_alone) for index, place in enumerate(places)
+        actor.options(**options[index]).remote(folder, num_owners, index, secret, is_alone)
+        for index in range(num_owners)
     ]
     try:
         ray.get([handle.address.remote() for handle in handles], timeout=timeout_s)
@@ -101,7 +102,7 @@ def _start(folder: Path, num_owners: int, timeout_s: float) -> tuple[list[Any], 
     return handles, secret
 
 
-def _places(nodes: Sequence[dict[str, Any]], num_owners: int, timeout_s: float) -> list[dict[str, Any]]:
+def _options(nodes: Sequence[dict[str, Any]], num_owners: int, timeout_s: float) -> list[dict[str, Any]]:
     """Ray's options for each owner's place: one a machine that has the resource, or spread over all machines."""
     storing = [node for node in nodes if node["Resources"].get(STORAGE, 0) >= 1]
     if not storing:

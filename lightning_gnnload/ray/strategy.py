@@ -31,8 +31,8 @@ if not issubclass(ray_lightning.RayDDPStrategy, pl.strategies.DDPStrategy):
         for strategy in (ray_lightning.RayDDPStrategy.__bases__[0], pl.strategies.DDPStrategy)
     )
     raise LightningCompatibilityError(
-        f"Ray Train follows the package {_THEIRS}, and lightning_gnnload {_OURS}: a Trainer of the one takes no strategy "
-        f"of the other. In the function that Ray runs, import {_THEIRS} first and nothing of {_OURS}; or set "
+        f"Ray Train follows the package {_THEIRS}, and lightning_gnnload {_OURS}: a Trainer of the one takes no "
+        f"strategy of the other. In the function that Ray runs, import {_THEIRS} first and nothing of {_OURS}; or set "
         f"{PACKAGE_VARIABLE}={_THEIRS} for all workers: "
         f"ray.init(runtime_env={{'env_vars': {{'{PACKAGE_VARIABLE}': '{_THEIRS}'}}}})."
     )

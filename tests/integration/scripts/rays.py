@@ -55,7 +55,7 @@ def train(config: dict[str, Any]) -> None:
     """What Ray Train runs in each worker."""
     import lightning.pytorch as pl
     import torch
-    from ray.train.lightning import RayTrainReportCallback, prepare_trainer
+    from ray.train.lightning import prepare_trainer
 
     from lightning_gnnload.ray import RayFactoredStrategy, RayReportCallback
     from tests.integration.scripts.toy import Recorder, digest, toy_module
@@ -65,24 +65,29 @@ def train(config: dict[str, Any]) -> None:
     pl.seed_everything(1, verbose=False)
     folder = Path(config["folder"])
 
-    class Killed(pl.Callback):
-        """Kills a rank once, in mid-epoch."""
+    class Once(pl.Callback):
+        """Does something once, in mid-epoch."""
 
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            if trainer.global_step == 7 and trainer.global_rank == 1 and not (folder / "killed").exists():
-                (folder / "killed").touch()
-                if config["run"] == "raises":
-                    raise ValueError("planted")
-                os.kill(os.getpid(), 9)
+            if trainer.global_step == 7 and trainer.global_rank == 1 and not (folder / "done").exists():
+                (folder / "done").touch()
+                action()
 
-    reports = [RayReportCallback(3), RayTrainReportCallback()]
-    callbacks = {"plain": [], "killed": [*reports[:1], Killed()], "raises": [*reports[:1], Killed()]}
+    def boom() -> None:
+        raise ValueError("planted")
+
+    actions = {"killed": lambda: os.kill(os.getpid(), 9), "raises": boom, "remote": kill_owner}
+    action = actions.get(config["run"])
+    callbacks = [] if config["run"] == "plain" else [RayReportCallback(3)]
+    callbacks += [] if action is None else [Once()]
     checkpoint = ray.train.get_checkpoint()
-    strategy = RayFactoredStrategy(samplers=1)
+    is_remote = config["run"] == "remote"
+    strategy = RayFactoredStrategy(samplers=1, owners=2 if is_remote else 0)
+    module = remote_module(config["parts"]) if is_remote else toy_module()
     trainer = pl.Trainer(
         accelerator="cpu",
         strategy=strategy,
-        callbacks=callbacks.get(config["run"], reports[:1]),
+        callbacks=callbacks,
         max_epochs=2,
         num_sanity_val_steps=0,
         default_root_dir=folder,
@@ -93,7 +98,7 @@ def train(config: dict[str, Any]) -> None:
     )
     model = Recorder()
     path = checkpoint and Path(checkpoint.path, RayReportCallback.CHECKPOINT_NAME)
-    prepare_trainer(trainer).fit(model, toy_module(), ckpt_path=path)
+    prepare_trainer(trainer).fit(model, module, ckpt_path=path)
     record = {
         "role": strategy.role.value,
         "node": context.get_node_rank(),
@@ -106,34 +111,20 @@ def train(config: dict[str, Any]) -> None:
     ray.train.report({"weights": record["weights"]})  # of all workers: samplers call it themselves
 
 
-def own(config: dict[str, Any]) -> None:
-    """Draws by owners that Ray has started, one of which is killed in between."""
+def remote_module(parts: str) -> Any:
+    """The toy's mini-batches, drawn and filled by owners."""
+    from lightning_gnnload import GraphDataModule, NeighborSampler, load_partition
+
+    where = {"graph": "remote", "features": "remote"}
+    return GraphDataModule(load_partition(parts), NeighborSampler([4, 3]), batch_size=16, seed=5, **where)
+
+
+def kill_owner() -> None:
     import psutil
 
-    from lightning_gnnload import CollectiveSampler, NeighborSampler, load_partition
-    from lightning_gnnload.owners.client import Owners
-    from lightning_gnnload.ray.owner_actors import OwnerActors
-    from tests.integration.scripts.toy import toy_data
-
-    rank, folder = ray.train.get_context().get_world_rank(), Path(config["folder"])
-    partition, sampler = load_partition(Path.cwd() / config["parts"]), NeighborSampler([4, 3])
-    actors = OwnerActors.start(partition.folder, 2, timeout_s=60)
-    owners = Owners.connect(partition, actors.addresses, secret=actors.secret)
-    record: dict[str, Any] = {"addresses": actors.addresses(), "alike": []}
-    for step in range(4):
-        seeds = toy_data().train[step * 50 : step * 50 + 50]
-        if step == 2 and rank == 0:
-            owner = next(process for process in psutil.process_iter() if process.name().startswith("ray::_OwnerActor"))
-            owner.kill()
-        began = time.monotonic()
-        batch = CollectiveSampler(sampler, owners).sample(None, seeds, step=step)
-        record["alike"].append(
-            batch.nodes.tolist() == sampler.sample(toy_data().graph, seeds, step=step).nodes.tolist()
-        )
-        record[f"step_{step}_s"] = time.monotonic() - began
-    record["addresses_after"] = actors.addresses()
-    owners.close()
-    (folder / f"rank-{rank}.json").write_text(json.dumps(record))
+    owners = [process for process in psutil.process_iter() if process.name().startswith("ray::_OwnerActor")]
+    assert len(owners) == 2, owners
+    owners[0].kill()
 
 
 def fit(name: str, num_nodes: int) -> None:
@@ -141,7 +132,7 @@ def fit(name: str, num_nodes: int) -> None:
     folder.mkdir()
     began = time.monotonic()
     trainer = TorchTrainer(
-        own if name == "own" else train,
+        train,
         train_loop_config={"run": name, "folder": str(folder), "parts": str(Path.cwd() / "parts")},
         torch_config=FactoredTorchConfig(),
         scaling_config=ScalingConfig(
@@ -157,7 +148,7 @@ def fit(name: str, num_nodes: int) -> None:
         ended = str(trainer.fit().metrics)
     except ray.train.TrainingFailedError as error:
         ended = f"{type(error).__name__}: {error}"
-    print(f"{name}: {time.monotonic() - began:.1f} s: {ended}", flush=True)
+    print(f"{name}: {ended}\n{name} took {time.monotonic() - began:.1f} s", flush=True)
 
 
 if __name__ == "__main__":

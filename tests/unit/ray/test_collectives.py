@@ -85,14 +85,13 @@ def test_a_sampler_that_fails_does_not_wait_for_trainers_that_never_call() -> No
     workers, began = Workers(2), time.monotonic()
     with job() as running:
         compat.train_fn_utils.set_train_fn_utils(workers)
-        queue = running.queue()
-        with (
-            pytest.raises(ArithmeticError, match="no luck"),
-            collectives.answered_beside(running.services[0]),
-        ):
-            queue.send(0, "collective", name="report")  # the trainer ends before it calls
-            time.sleep(0.2)
-            raise ArithmeticError("no luck")
+        queue, beside = running.queue(), collectives.answered_beside(running.services[0])
+        beside.__enter__()
+        queue.send(0, "collective", name="report")  # the trainer ends before it calls
+        time.sleep(0.2)
+        error = ArithmeticError("no luck")
+        with pytest.raises(ArithmeticError, match="no luck"):
+            beside.__exit__(ArithmeticError, error, None)
         assert time.monotonic() - began < 5
         workers.barriers["report"].abort()  # here Ray would end the process
 

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("ray")
 
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.ray.owner_actors import _places
+from lightning_gnnload.ray.owner_actors import _options
 
 
 def node(**resources: float) -> dict[str, Any]:
@@ -17,10 +17,10 @@ def node(**resources: float) -> dict[str, Any]:
 
 
 def test_without_storage_machines_owners_are_anywhere() -> None:
-    assert _places([node(CPU=2)], 3, 1) == [{"scheduling_strategy": "SPREAD"}] * 3
+    assert _options([node(CPU=2)], 3, 1) == [{"scheduling_strategy": "SPREAD"}] * 3
 
 
 def test_owners_want_a_storage_machine_each() -> None:
     # A machine's second unit of the resource is no second machine.
     with pytest.raises(RoleConfigError, match=r"owners=2, but 1 machines of this cluster have the resource 'storage'"):
-        _places([node(storage=2), node(CPU=4)], 2, 1)
+        _options([node(storage=2), node(CPU=4)], 2, 1)
