@@ -38,7 +38,7 @@ def cluster(num_nodes: int) -> Iterator[None]:
             head = {"include_dashboard": False} if node == 0 else {}
             nodes.add_node(
                 num_cpus=RANKS,
-                resources={"rank": RANKS, "storage": 1},
+                resources={"rank": RANKS} | ({"storage": 1} if num_nodes > 1 else {}),  # else owners are anywhere
                 object_store_memory=80 << 20,
                 node_ip_address=f"127.0.0.{node + 2}",
                 **head,
