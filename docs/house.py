@@ -59,7 +59,7 @@ LAYERS = [
     Room("ray", "ranks of Ray Train", 0, 4, 1),
     Room("models", "models, by name", 0, 5, 1),
     Room("plugin", "what a Lightning user sees", 1, 0, 6),
-    Room("owners", "who answers for parts of a graph, over connections, and their clients", 2, 0, 6),
+    Room("owners", "parts served to other machines", 2, 0, 6),
     Room("pipeline", "loader, queue, processes", 3, 0, 1),
     Room("cache", "feature rows kept near", 3, 1, 1),
     Room("partition", "who owns which node", 3, 2, 1),

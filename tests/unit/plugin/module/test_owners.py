@@ -74,9 +74,7 @@ def addresses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Two owners, each with the folders of its own parts alone."""
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     machines = [load_partition(head_of(folder, tmp_path / f"owner{number}", *parts)) for number, parts in OWNED]
-    fronts = [
-        TcpFront(Owner(machine, machine.parts_here), "127.0.0.1", 0, SECRET.encode()) for machine in machines
-    ]
+    fronts = [TcpFront(Owner(machine, machine.parts_here), "127.0.0.1", 0, SECRET.encode()) for machine in machines]
     yield [str(front.address) for front in fronts]
     for front in fronts:
         front.close()
@@ -127,9 +125,7 @@ def test_edge_features_come_with_their_edges(data: GraphData, head: Path, addres
     assert all(map(torch.equal, whole, remote))
 
 
-def test_rows_alone_come_from_owners_where_the_graph_is_here(
-    data: GraphData, head: Path, addresses: list[str]
-) -> None:
+def test_rows_alone_come_from_owners_where_the_graph_is_here(data: GraphData, head: Path, addresses: list[str]) -> None:
     sampler = NeighborSampler([3, 2], edge_ids=True)
     local = batches(GraphDataModule(data, sampler, **SETTINGS))
     bare = GraphData(data.graph, None, data.y, data.train, data.val, data.test, predict=data.predict)
@@ -140,9 +136,7 @@ def test_rows_alone_come_from_owners_where_the_graph_is_here(
     assert bare.x is None  # the user's own object stays
 
 
-def test_lists_alone_come_from_owners_where_rows_are_here(
-    data: GraphData, folder: Path, addresses: list[str]
-) -> None:
+def test_lists_alone_come_from_owners_where_rows_are_here(data: GraphData, folder: Path, addresses: list[str]) -> None:
     sampler = NeighborSampler([3, 2], edge_ids=True)
     local = batches(GraphDataModule(data, sampler, **SETTINGS))
     assert local == batches(GraphDataModule(load_partition(folder), sampler, graph=addresses, **SETTINGS))
@@ -152,7 +146,10 @@ def plain_data() -> GraphData:
     rng = np.random.default_rng(4)
     src, dst = rng.integers(0, 120, (2, 600))
     return GraphData(
-        Graph.from_coo(src, dst, 120), rng.random((120, 6), np.float32), rng.integers(0, 3, 120), *np.split(rng.permutation(120), [60, 90])
+        Graph.from_coo(src, dst, 120),
+        rng.random((120, 6), np.float32),
+        rng.integers(0, 3, 120),
+        *np.split(rng.permutation(120), [60, 90]),
     )
 
 
@@ -194,9 +191,7 @@ def trained(module: GraphDataModule, **settings: Any) -> torch.Tensor:
         FeatureCache("belady", ratio=0.3),
     ],
 )
-def test_weights_are_those_of_the_whole_graph(
-    cache: Any, plain: tuple[GraphData, Partition, list[str]]
-) -> None:
+def test_weights_are_those_of_the_whole_graph(cache: Any, plain: tuple[GraphData, Partition, list[str]]) -> None:
     data, head, _ = plain
     sampler = NeighborSampler([3, 2])
     whole = trained(GraphDataModule(data, sampler, batch_size=16))
