@@ -90,8 +90,7 @@ def test_a_sampler_that_fails_does_not_wait_for_trainers_that_never_call() -> No
         queue.send(0, "collective", name="report")  # the trainer ends before it calls
         time.sleep(0.2)
         error = ArithmeticError("no luck")
-        with pytest.raises(ArithmeticError, match="no luck"):
-            beside.__exit__(ArithmeticError, error, None)
+        assert not beside.__exit__(ArithmeticError, error, None)  # the error goes on, as it came
         assert time.monotonic() - began < 5
         workers.barriers["report"].abort()  # here Ray would end the process
 
