@@ -173,7 +173,7 @@ $(VENV)/.torch: constraints.txt $(VENV)/.created
 # Editable: changed Python files need nothing, changed kernels are compiled again. Without build isolation, so
 # that the tools above serve and CMake's build folder is kept from one build to the next.
 $(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-out kernels/fuzz/%,$(kernel_sources)) $(VENV)/.torch
-	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb,partition,tables,flight]'
+	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb,partition,tables,flight,ray]'
 	@touch $@
 
 $(VENV)/.ready-lint: $(VENV)/.ready

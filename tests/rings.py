@@ -51,6 +51,7 @@ FILES = {
     "integration/test_narrow_terminal.py": "matrix",
     "integration/test_notebook.py": "matrix",
     "integration/test_pyg_modules.py": "matrix",
+    "integration/test_ray.py": "matrix",
     "integration/test_slurm.py": "matrix",
     "newcomers": "matrix",
     "unit/benchmarks": "matrix",

@@ -21,6 +21,7 @@ EXTRA_MODULES = {
     "tables": "duckdb",
     "flight": "pyarrow",
     "faiss": "faiss",
+    "ray": "ray",
 }
 
 

@@ -19,7 +19,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 9
+PROTOCOL_VERSION = 10
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -39,6 +39,8 @@ KINDS: dict[str, dict[str, type]] = {
     "close": {"stream": int},
     "refuse": {"slot": int, "text": str},  # its memory cannot be opened: the mini-batch must come in another one
     "bye": {"num_bytes": int},  # of a sealed value, whose descriptor comes along; 0 where there is none
+    # the machine's first trainer -> sampler: a call that each rank must make, under a launcher that counts samplers too
+    "collective": {"name": str},
     # trainer 0 -> sampler, when that is idle: a mini-batch to train, parameters to do it with, a gradient's receipt
     "task": {"stream": int, "slice": int},
     "parameters": {"copy": int, "version": int, "global_step": int, "due_ms": float, "fresh_due_ms": float},

@@ -83,7 +83,8 @@ class ModuleOwners:
         return bool(self.graph or self.features)
 
     def follow(self, trainer: pl.Trainer | None) -> None:
-        """Notes whose strategy knows owners by ``owner_addresses``: a sequence, or a function that returns one."""
+        """Notes whose strategy knows owners by ``owner_addresses``: a sequence, or a function that returns one; and,
+        where it made one, the secret that it shares with them by ``owner_secret``."""
         self._trainer = trainer
 
     def carried(self, data: GraphData) -> GraphData:
@@ -159,8 +160,10 @@ class ModuleOwners:
         def connect() -> Owners:
             with self._connecting:
                 if addresses not in self._clients:
-                    named = self._of_job if addresses == (REMOTE,) else addresses
-                    self._clients[addresses] = Owners.connect(self._open(), named)
+                    is_jobs = addresses == (REMOTE,)
+                    named = self._of_job if is_jobs else addresses
+                    secret = getattr(self._strategy, "owner_secret", None) if is_jobs else None
+                    self._clients[addresses] = Owners.connect(self._open(), named, secret=secret)
                 return self._clients[addresses]
 
         return connect
@@ -168,9 +171,13 @@ class ModuleOwners:
     def _addresses_of(self, addresses: tuple[str, ...]) -> Callable[[], Sequence[str]]:
         return lambda: self._of_job() if addresses == (REMOTE,) else addresses
 
+    @property
+    def _strategy(self) -> Any:
+        return getattr(self._trainer, "strategy", None)
+
     def _of_job(self) -> Sequence[str]:
         """Returns the addresses that the strategy or the environment tells, as of now."""
-        addresses = getattr(getattr(self._trainer, "strategy", None), "owner_addresses", None)
+        addresses = getattr(self._strategy, "owner_addresses", None)
         if callable(addresses):
             addresses = addresses()
         if not addresses:

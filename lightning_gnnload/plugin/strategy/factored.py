@@ -7,6 +7,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
@@ -277,13 +279,28 @@ class FactoredStrategy(RankedStrategy):
             if self.role is Role.SAMPLER:
                 # Other launchers (torchrun, a spawning parent) end the job when any rank fails.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
-                return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
+                return ranks.sample(
+                    self.job,
+                    trainer,
+                    arguments,
+                    ends_with_any_rank=not starts_ranks,
+                    beside=self.beside_sampling,
+                )
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
             self.queue = ranks.open_queue(self.job, reader)
             # A trainer that waits for a mini-batch begins no step, where Lightning would handle a SIGTERM.
             self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
-            return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
+            with self.beside_training(self.queue):
+                return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
+
+    def beside_sampling(self, service: SamplerService) -> AbstractContextManager[None]:
+        """What a subclass does in a sampler while that serves; it is entered before the service starts."""
+        return nullcontext()
+
+    def beside_training(self, queue: BatchQueue) -> AbstractContextManager[None]:
+        """What a subclass does in a trainer while it trains; it is left after the samplers were told of the end."""
+        return nullcontext()
 
     @property
     def _queue_memory_bytes(self) -> int:

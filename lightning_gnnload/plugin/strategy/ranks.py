@@ -8,6 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
@@ -143,10 +144,18 @@ def _sealed(snapshot: Snapshot | None, result: Any) -> MemoryFile | None:
         return None
 
 
-def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
+def sample(
+    job: Job,
+    trainer: pl.Trainer,
+    arguments: dict[str, Any],
+    *,
+    ends_with_any_rank: bool,
+    beside: Callable[[SamplerService], AbstractContextManager[None]],
+) -> Any:
     """Makes mini-batches until the trainers are done, then returns what the call returns on trainer 0.
 
     ``ends_with_any_rank``: whoever started the ranks ends the job when a process ends badly, be it a sampler's.
+    ``beside`` is entered while the service runs.
     """
     sources = _Sources(job, trainer, arguments)
     # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
@@ -173,7 +182,8 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
-        outcome = failover.serve(service, with_failover=with_failover, ignore=requeue_signals(trainer))
+        with beside(service):
+            outcome = failover.serve(service, with_failover=with_failover, ignore=requeue_signals(trainer))
     except (TrainerFailedError, TrainerDiedError) as error:
         FailureStore(job).post(error.failure)
         if error.failure.interrupted:
