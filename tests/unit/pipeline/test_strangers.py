@@ -90,7 +90,7 @@ def test_a_stranger_is_cut_off_and_learns_nothing() -> None:
 
     def accept() -> None:
         with pytest.raises(wire.QueueProtocolError):
-            wire.accept(listener)
+            listener.accept()
 
     thread = threading.Thread(target=accept)
     thread.start()
