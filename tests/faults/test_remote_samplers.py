@@ -102,7 +102,6 @@ def test_without_a_secret_nothing_is_waited_for(tmp_path: Path) -> None:
         assert job.returncode != 0
 
 
-@pytest.mark.matrix
 def test_a_pulled_cable_is_no_failure(tmp_path: Path, undisturbed: Trainings) -> None:
     with ExitStack() as stack:
         try:

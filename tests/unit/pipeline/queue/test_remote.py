@@ -334,5 +334,5 @@ def test_trainers_that_never_come_are_not_waited_for_forever(listener: RemoteLis
 
 
 def test_another_secret_ends_the_trainer_with_a_clear_error(listener: RemoteListener) -> None:
-    with sampler(listener, 1, connect_timeout_s=2.0), pytest.raises(QueueProtocolError, match="secret"):
+    with sampler(listener, 1, connect_timeout_s=0.5), pytest.raises(QueueProtocolError, match="secret"):
         Trainer(0, 1, lambda rank: connect_to_remote(*listener.address, OTHER))
