@@ -101,10 +101,11 @@ def _list_array(name: str) -> property:
     def read(graph: RemoteGraph) -> Any:
         if name in graph._columns:
             raise RemoteListsError(
-                f"{name}: the graph's lists are not on this machine, but with the owners of its parts, who draw "
-                "mini-batches by graph='remote'. What reads lists itself cannot: order='proximity', cache policies by "
-                "degrees or by the law of the draws, links and their negatives, edge ids in other libraries' formats, "
-                "inference by layers, devices. Leave that out, or give the whole graph in place of the partition."
+                f"{name}: the graph's lists are not on this machine, but with the owners of its parts. With "
+                "GraphDataModule(graph='remote') these draw mini-batches; but what reads lists itself cannot: "
+                "order='proximity', policy='degree-ratio', links and their negatives, edge weights, types and ids in "
+                "batches of other libraries' formats, inference by layers, devices. Leave that out, or give the whole "
+                "graph in place of the partition."
             )
 
     return property(read)

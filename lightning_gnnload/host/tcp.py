@@ -1,4 +1,4 @@
-"""Stream: frames over one TCP connection, whose two ends have proved to each other that they know one secret.
+"""TcpStream: frames over one TCP connection, whose two ends have proved to each other that they know one secret.
 
 Each end sends a number drawn at random, and answers the other's by an HMAC of both: the secret itself never travels,
 and what was overheard serves nobody again. Before that, neither end reads more than some hundred bytes, nor waits
@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import hmac
+import ipaddress
 import secrets
 import socket
 import ssl
@@ -38,12 +39,12 @@ _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 class Frame(NamedTuple):
     """What comes before the bytes of a frame: what they are, the number of the request, and how many they are."""
 
-    kind: int
+    code: int
     number: int
     num_bytes: int
 
 
-class Stream:
+class TcpStream:
     """A connection to a process that knows the same secret. One thread at a time sends, and one receives.
 
     Time limits are seconds for each MiB: who sends less in that time counts as gone. All methods raise OSError where
@@ -62,7 +63,7 @@ class Stream:
         purpose: str,
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
-    ) -> Stream:
+    ) -> TcpStream:
         """Connects to who :meth:`welcome`\\s for the same purpose.
 
         Raises:
@@ -91,7 +92,7 @@ class Stream:
         purpose: str,
         timeout_s: float,
         tls: ssl.SSLContext | None = None,
-    ) -> Stream:
+    ) -> TcpStream:
         """Has who has connected prove that it knows the secret, and proves the same; else closes the connection.
 
         Raises:
@@ -234,13 +235,12 @@ def stop_listening(listener: socket.socket) -> None:
     listener.close()
 
 
-def is_loopback(host: str) -> bool:
-    """Returns whether all addresses of a host are this machine's own, which no other can reach."""
+def is_loopback(address: str) -> bool:
+    """Whether the address is loopback on every machine, unlike a host's own name, which may be so there alone."""
     try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except OSError:
+        return address == "localhost" or ipaddress.ip_address(address).is_loopback
+    except ValueError:
         return False
-    return all(str(entry[4][0]).startswith("127.") or entry[4][0] == "::1" for entry in found)
 
 
 def _view(content: Any) -> memoryview:
@@ -253,7 +253,7 @@ def _digest(secret: bytes, purpose: str, role: bytes, *nonces: bytes) -> bytes:
 
 
 def _left(deadline: float) -> float:
-    left = deadline - time.monotonic()
-    if left <= 0:
+    left_s = deadline - time.monotonic()
+    if left_s <= 0:
         raise TimeoutError("the other end did not answer in time.")
-    return left
+    return left_s

@@ -36,37 +36,37 @@ class Address:
     @classmethod
     def parse(cls, text: str) -> Address:
         """Reads an address. AddressError: it is none."""
-        found = _ADDRESS.fullmatch(text.strip())
-        scheme = found["scheme"] or TCP if found else ""
-        if found is None or scheme not in SCHEMES or int(found["port"]) > 65535:
+        fields = _ADDRESS.fullmatch(text.strip())
+        scheme = fields["scheme"] or TCP if fields else ""
+        if fields is None or scheme not in SCHEMES or int(fields["port"]) > 65535:
             raise AddressError(
                 f"{text!r} is no address of an owner. Give HOST:PORT as gnnload own prints it, 10.0.0.2:7500 or "
                 "[::1]:7500; or grpc://HOST:PORT, grpc+tls://HOST:PORT for Arrow Flight."
             )
-        return cls(scheme, found["host"].strip("[]"), int(found["port"]))
+        return cls(scheme, fields["host"].strip("[]"), int(fields["port"]))
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
         return f"{'' if self.scheme == TCP else self.scheme + '://'}{host}:{self.port}"
 
 
-def find_secret(given: str | None = None) -> bytes:
-    """Returns the secret: as given, of the file that GNNLOAD_SECRET_FILE names, of GNNLOAD_SECRET, or of the user's own
+def find_secret(text: str | None = None) -> bytes:
+    """Returns the secret: ``text``, of the file that GNNLOAD_SECRET_FILE names, of GNNLOAD_SECRET, or of the user's own
     file, which ``gnnload own`` makes where there is no other.
 
     Raises:
         SecretError: there is none, it is too short, or others can read its file.
     """
-    if given is None and (named := os.environ.get(SECRET_FILE)):
+    if text is None and (named := os.environ.get(SECRET_FILE)):
         return read_secret(Path(named))
-    if given is None and not (given := os.environ.get(SECRET)):
-        if (own := own_secret_file()).exists():
-            return read_secret(own)
+    if text is None and not (text := os.environ.get(SECRET)):
+        if (file := own_secret_file()).exists():
+            return read_secret(file)
         raise SecretError(
             f"there is no secret by which owners know who may ask. Set {SECRET_FILE} to a file of yours alone (mode "
             f"600) with the text that the owners were given, or {SECRET} to that text."
         )
-    return _checked(given, "the secret")
+    return _checked(text, "the secret")
 
 
 def read_secret(file: Path) -> bytes:

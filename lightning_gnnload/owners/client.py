@@ -125,8 +125,8 @@ class Owners(SamplingGroup):
             columns = hello.get("columns")
             if not isinstance(columns, list) or not set(map(str, columns)) <= set(Graph.ARRAYS):
                 raise FrameError(f"an owner says that the graph's columns are {columns!r}.")
-            known = self.partition
-            graph = RemoteGraph(known.num_nodes, 0, known.fingerprint, columns, types=known.types, clock=known.clock)
+            whole = self.partition
+            graph = RemoteGraph(whole.num_nodes, 0, whole.fingerprint, columns, types=whole.types, clock=whole.clock)
             self._known = _Known(graph)
         return self._known
 
@@ -154,7 +154,7 @@ class Owners(SamplingGroup):
                 f"{', '.join(self.partition.parted) or 'none'}."
             )
         parted.check(rows)
-        parts, own = parted.places.of(rows)
+        parts, own_rows = parted.places.of(rows)
         row_bytes, requests = out.shape[1], []
         by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         for part, at in by_part.items():
@@ -164,7 +164,7 @@ class Owners(SamplingGroup):
                 into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
                 about = {"operation": ROWS, "part": part, "table": table}
-                task = Message(about, {"rows": narrow(own[piece])}).to_bytes()
+                task = Message(about, {"rows": narrow(own_rows[piece])}).to_bytes()
                 requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
         self._ask_at_once(requests, len(rows) * row_bytes)
         sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}

@@ -160,8 +160,8 @@ class Directory:
 
     def _look(self) -> None:
         """Reads the addresses anew."""
-        given = self._addresses() if callable(self._addresses) else self._addresses
-        addresses = [Address.parse(text) for text in ([given] if isinstance(given, str) else given)]
+        texts = self._addresses() if callable(self._addresses) else self._addresses
+        addresses = [Address.parse(text) for text in ([texts] if isinstance(texts, str) else texts)]
         with self._lock:
             gone = [self._peers.pop(address) for address in set(self._peers) - set(addresses)]
             for address in addresses:
@@ -178,10 +178,10 @@ class Directory:
         if is_final and not callable(self._addresses) and errors and errors[0] is not None:
             raise errors[0]
         if time.monotonic() >= give_up_at or (not errors and not callable(self._addresses)):
-            known = "; ".join(f"{peer.address}: {peer.error or 'it has other parts'}" for peer in self._peers.values())
-            of_part, option = ("", "") if part is None else (f" of part {part}", f" --parts {part}")
+            states = "; ".join(f"{peer.address}: {peer.error or 'it has other parts'}" for peer in self._peers.values())
+            words, option = ("", "") if part is None else (f" of part {part}", f" --parts {part}")
             raise OwnerLostError(
-                f"no owner{of_part} is left that answers ({known or 'none is known'}). Start one anywhere, gnnload own "
+                f"no owner{words} is left that answers ({states or 'none is known'}). Start one anywhere, gnnload own "
                 f"FOLDER{option}, at an address that this job knows, and go on from the last checkpoint."
             )
         time.sleep(max(min(pause_s, _LONGEST_PAUSE_S, give_up_at - time.monotonic()), 0.001))
@@ -205,11 +205,11 @@ class Directory:
 
     def _checked(self, address: Address, connection: Connection) -> frozenset[int]:
         for name, value in self._identity.items():
-            if (given := connection.hello.get(name)) != value:
+            if (theirs := connection.hello.get(name)) != value:
                 error = ExchangeError if name == "protocol" else PartitionMismatchError
                 raise error(
                     f"the owner at {address} has another partition than this process, or another version of this "
-                    f"package: its {name} is {given!r}, not {value!r}. Copy one folder, made once, to all machines."
+                    f"package: its {name} is {theirs!r}, not {value!r}. Copy one folder, made once, to all machines."
                 )
         parts = connection.hello.get("parts")
         if not isinstance(parts, list) or not all(type(part) is int for part in parts):

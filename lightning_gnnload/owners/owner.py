@@ -75,6 +75,9 @@ class Owner:
         self._operations = operations
         # Mapped now: the first request shall not wait, and a broken part is told before any comes.
         self._lists = {part: OwnedLists(partition, part) for part in self.parts}
+        for part in self.parts:
+            for store in partition.parts[part].stores.values():
+                store.open()
         self.hello = self._introduce()
         """What a client is told first, JSON values: whose parts these are, which, and what they hold."""
 

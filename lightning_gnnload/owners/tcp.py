@@ -13,7 +13,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
-from lightning_gnnload.host.tcp import Frame, Stream, listen, stop_listening
+from lightning_gnnload.host.tcp import Frame, TcpStream, listen, stop_listening
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import TCP, Address
 from lightning_gnnload.owners.connection import (
@@ -26,7 +26,7 @@ from lightning_gnnload.owners.owner import Owner
 
 PURPOSE = "owner"
 HELLO, TASK, ANSWER, REFUSAL, FAILURE = range(5)
-"""Kinds of frames. A refusal is of a request that no owner could answer; a failure is this owner's alone."""
+"""Codes of frames. A refusal is of a request that no owner could answer; a failure is this owner's alone."""
 _GREETING_S = 5.0
 _CLIENT_S = 60.0
 """A client that begins a request, or an answer, and neither sends nor reads for so long, is gone."""
@@ -83,7 +83,7 @@ class TcpFront:
         # Guards what follows, which the accepting thread shares with those of connections.
         self._lock = threading.Lock()
         self._strangers: deque[Any] = deque()
-        self._clients: dict[Stream, threading.Thread] = {}
+        self._clients: dict[TcpStream, threading.Thread] = {}
         self._is_closed = False
         self._thread = start_thread("gnnload-owner", self._accept)
 
@@ -93,7 +93,7 @@ class TcpFront:
             self._is_closed = True
             strangers, clients = list(self._strangers), dict(self._clients)
         stop_listening(self._listener)
-        for stream in (*map(Stream, strangers), *clients):
+        for stream in (*map(TcpStream, strangers), *clients):
             stream.stop()  # and its thread closes it
         for thread in (self._thread, *clients.values()):
             thread.join(_GREETING_S)
@@ -116,7 +116,7 @@ class TcpFront:
             with self._lock:
                 self._strangers.append(connection)
                 if len(self._strangers) > _MOST_STRANGERS:
-                    Stream(self._strangers.popleft()).stop()
+                    TcpStream(self._strangers.popleft()).stop()
             try:
                 start_thread(f"gnnload-owner-{peer[0]}-{peer[1]}", self._serve, connection, f"{peer[0]}:{peer[1]}")
             except GnnLoadError as error:
@@ -126,7 +126,7 @@ class TcpFront:
 
     def _serve(self, connection: Any, peer: str) -> None:
         try:
-            stream = Stream.welcome(connection, self._secret, PURPOSE, _GREETING_S, self._tls)
+            stream = TcpStream.welcome(connection, self._secret, PURPOSE, _GREETING_S, self._tls)
         except (OSError, StrangerError) as error:
             self._on_stranger(f"{peer} was turned away: {error}")
             return
@@ -148,13 +148,13 @@ class TcpFront:
                 self._clients.pop(stream, None)
             stream.close()
 
-    def _talk(self, stream: Stream) -> None:
+    def _talk(self, stream: TcpStream) -> None:
         hello = json.dumps(self._owner.hello).encode()
         stream.send(Frame(HELLO, 0, len(hello)), _CLIENT_S, hello)
         while True:
-            kind, number, num_bytes = stream.receive(None)
-            if kind != TASK or num_bytes > MOST_TASK_BYTES:
-                raise FrameError(f"a frame of kind {kind} and {num_bytes} bytes is no request.")
+            code, number, num_bytes = stream.receive(None)
+            if code != TASK or num_bytes > MOST_TASK_BYTES:
+                raise FrameError(f"a frame of code {code} and {num_bytes} bytes is no request.")
             task = np.empty(num_bytes, np.uint8)
             stream.receive_into(task, _CLIENT_S)
             try:
@@ -193,11 +193,11 @@ class TcpConnection(Connection):
     ) -> None:
         self._deadline_s = deadline_s
         self._number = 0
-        self._stream = Stream.connect(address.host, address.port, secret, PURPOSE, connect_s, tls)
+        self._stream = TcpStream.connect(address.host, address.port, secret, PURPOSE, connect_s, tls)
         try:
-            kind, _, num_bytes = self._stream.receive(connect_s)
-            if kind != HELLO or num_bytes > _MOST_WORDS_BYTES:
-                raise FrameError(f"{address} begins by a frame of kind {kind} and {num_bytes} bytes.")
+            code, _, num_bytes = self._stream.receive(connect_s)
+            if code != HELLO or num_bytes > _MOST_WORDS_BYTES:
+                raise FrameError(f"{address} begins by a frame of code {code} and {num_bytes} bytes.")
             self.hello = json.loads(self._read(num_bytes))
             if not isinstance(self.hello, dict):
                 raise FrameError(f"{address} says of itself what is no description.")
@@ -245,15 +245,15 @@ class TcpConnection(Connection):
         self._stream.close()
 
     def _receive_head(self) -> int:
-        kind, number, num_bytes = self._stream.receive(self._deadline_s)
-        if number != self._number or kind not in (ANSWER, REFUSAL, FAILURE):
-            raise FrameError(f"a frame of kind {kind} answers request {number}, but {self._number} was sent.")
-        if kind == ANSWER:
+        code, number, num_bytes = self._stream.receive(self._deadline_s)
+        if number != self._number or code not in (ANSWER, REFUSAL, FAILURE):
+            raise FrameError(f"a frame of code {code} answers request {number}, but {self._number} was sent.")
+        if code == ANSWER:
             return num_bytes
         if num_bytes > _MOST_WORDS_BYTES:
             raise FrameError(f"a refusal of {num_bytes} bytes is announced.")
         words = self._read(num_bytes).decode(errors="replace")
-        raise ExchangeError(words) if kind == REFUSAL else OwnerFailedError(words)
+        raise ExchangeError(words) if code == REFUSAL else OwnerFailedError(words)
 
     def _read(self, num_bytes: int) -> bytearray:
         content = bytearray(num_bytes)

@@ -34,6 +34,12 @@ def test_parts_are_for_trainers_that_sample(monkeypatch: pytest.MonkeyPatch) -> 
     assert cli.config["data"]["partition"] == Path("runs/debian_parts")
 
 
+def test_owners_take_the_place_of_the_graph(monkeypatch: pytest.MonkeyPatch) -> None:
+    cli = composed("owned.yaml", monkeypatch)
+    assert cli.datamodule.owners.graph == cli.datamodule.owners.features == ("127.0.0.1:7500",)
+    assert cli.config["data"]["data"] == "runs/debian_owned"
+
+
 def test_a_cache_leaves_the_rest_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
     cli = composed("cached.yaml", monkeypatch)
     assert type(cli.trainer.strategy).__name__ == "FactoredStrategy"

@@ -30,7 +30,7 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.host import tcp
 from lightning_gnnload.host.memfd import MemoryFile
-from lightning_gnnload.host.tcp import Frame, Stream
+from lightning_gnnload.host.tcp import Frame, TcpStream
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.pipeline.queue.slot_copies import SlotCopies
 from lightning_gnnload.pipeline.queue.wire import MAX_MESSAGE_BYTES, Channel, Message, QueueChannel, readable
@@ -81,11 +81,11 @@ class RemoteChannel:
 
     peer_pid = 0
 
-    def __init__(self, open_stream: Callable[[], Stream]) -> None:
+    def __init__(self, open_stream: Callable[[], TcpStream]) -> None:
         self.clock_s = 0.0
         self._behind_s = math.inf  # the least that any frame took, clocks included
         self._open_stream = open_stream
-        self._stream: Stream | None = None
+        self._stream: TcpStream | None = None
         self._changed = threading.Condition()
         self._inbox: deque[tuple[Message, list[int]]] = deque()
         self._outbox: deque[_Item] = deque()
@@ -264,13 +264,13 @@ class RemoteChannel:
         finally:
             self._end_thread(end)
 
-    def _receive_one(self, stream: Stream) -> bool:
+    def _receive_one(self, stream: TcpStream) -> bool:
         # The time limit holds for what has begun to come: a sampler may have nothing to say for hours.
         readable([stream], math.inf)
         frame = stream.receive(_SILENCE_S)
-        if frame.kind == _END:
+        if frame.code == _END:
             return False
-        if frame.kind != _MESSAGE or frame.number > MAX_MESSAGE_BYTES:
+        if frame.code != _MESSAGE or frame.number > MAX_MESSAGE_BYTES:
             raise QueueProtocolError(f"{frame} came; a message has at most {MAX_MESSAGE_BYTES} bytes.")
         clock, data = bytearray(_CLOCK.size), bytearray(frame.number)
         stream.receive_into(clock, _SILENCE_S)
@@ -291,7 +291,7 @@ class RemoteChannel:
             self._changed.notify_all()
         return True
 
-    def _receive_content(self, stream: Stream, message: Message, num_bytes: int) -> list[int]:
+    def _receive_content(self, stream: TcpStream, message: Message, num_bytes: int) -> list[int]:
         """Receives the bytes that follow a message; returns descriptors of new memory."""
         message_type = message["kind"]
         is_batch = message_type == "batch" and not message["memory_handle"]
@@ -346,7 +346,7 @@ class RemoteListener:
         if len(self._strangers) >= _MOST_STRANGERS:
             connection.close()
             raise QueueProtocolError(f"{_MOST_STRANGERS} processes are connected that have not shown the secret")
-        channel = RemoteChannel(lambda: Stream.welcome(connection, self._secret, _PURPOSE, _HELLO_S))
+        channel = RemoteChannel(lambda: TcpStream.welcome(connection, self._secret, _PURPOSE, _HELLO_S))
         self._strangers.append(channel)
         return channel
 
@@ -357,4 +357,4 @@ class RemoteListener:
 def connect_to_remote(host: str, port: int, secret: bytes) -> RemoteChannel:
     """Connects to a sampler of another machine. If it cannot be reached, or has another secret, :meth:`receive` says
     so."""
-    return RemoteChannel(lambda: Stream.connect(host, port, secret, _PURPOSE, _HELLO_S))
+    return RemoteChannel(lambda: TcpStream.connect(host, port, secret, _PURPOSE, _HELLO_S))

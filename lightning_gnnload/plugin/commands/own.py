@@ -86,10 +86,13 @@ def _secret(file: Path | None, address: Address) -> bytes:
             f"other machines can reach {address}, but no secret says who may ask. Write one into a file of yours alone "
             f"(mode 600), copy that to the trainers' machines, and name it by --secret-file or {SECRET_FILE}."
         )
-    own = own_secret_file()
-    make_secret(own)
-    print(f"gnnload own: the secret is {own}; trainers of this user on this machine find it there.", file=sys.stderr)
-    return read_secret(own)
+    secret_file = own_secret_file()
+    make_secret(secret_file)
+    print(
+        f"gnnload own: the secret is {secret_file}; trainers of this user on this machine find it there.",
+        file=sys.stderr,
+    )
+    return read_secret(secret_file)
 
 
 def _told() -> Callable[[str], None]:

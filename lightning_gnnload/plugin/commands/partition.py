@@ -102,6 +102,12 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
     who = "trainer" if partition.is_self_reliant else "sampling rank"
     ranks = f"{partition.num_parts} {who}{'s' * (partition.num_parts > 1)}"
     _print(console, f'GraphDataModule(..., partition="{options.out}"), with {ranks}')
+    if not partition.is_self_reliant:
+        _print(
+            console,
+            f"or, on machines without the graph, GraphDataModule(\"{options.out}\", ..., graph='remote', "
+            f"features='remote'), with owners: gnnload own {options.out}",
+        )
     return 0
 
 

@@ -17,9 +17,11 @@ from lightning_gnnload.cache.packed.settings import Packing
 from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.sanity import check_training_labels
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
+from lightning_gnnload.datasets.partition import PartitionFolder
 from lightning_gnnload.errors import LoaderConfigError, naming
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
@@ -38,6 +40,7 @@ from lightning_gnnload.plugin.compat import (
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
+from lightning_gnnload.plugin.module.owners import ModuleOwners, check_remote
 from lightning_gnnload.plugin.module.packing import check_packing
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.phase_workload import phase_workload
@@ -99,7 +102,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         drop_last: leave out a training epoch's last step when it is not full.
         partition: of the graph, or its folder, as ``gnnload partition`` writes it: each trainer trains on its part's
             seeds, which are sampled in that part and shuffled by themselves. One made with ``hops=0`` is sampled by
-            all ranks together, for any number of trainers under FactoredStrategy. See :class:`.ModulePartition`.
+            all ranks together, for any number of trainers under FactoredStrategy. See :class:`.ModulePartition`. Where
+            ``graph`` or ``features`` names owners, the partition whose parts they own.
         sampling_device: ``"cpu"``; ``"cuda"``: mini-batches are drawn and gathered on the GPU that trains on them, or
             an error says why not; ``"auto"``: likewise, but on the CPU where there is no GPU or it cannot, and says
             why. It changes no mini-batch.
@@ -118,6 +122,11 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         task: the name of the task to train, validate and test on, where the data have several.
         edge_time: mini-batches carry the times of their edges, as the edge table ``"edge_time"``, for models that read
             how old an edge is (:meth:`.GraphData.with_edge_times`).
+        graph: where lists lie: None: here. ``"remote"``: with the owners of the job, which a strategy starts, or whose
+            addresses ``GNNLOAD_OWNERS`` lists; else their addresses, ``["10.0.0.2:7500", ...]``. They draw the
+            mini-batches, which are the same. ``data`` is then a partition made with ``hops=0``, or its folder, of which
+            the head is enough; or a whole graph, with its ``partition``.
+        features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners.
         packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
             mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
             told to round rows or repeat epochs. Evaluation reads the tables.
@@ -155,7 +164,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
 
     def __init__(
         self,
-        data: GraphData | Dataset | str | Path,
+        data: GraphData | Dataset | Partition | str | Path,
         sampler: Sampler = None,  # type: ignore[assignment]  # needed; but others say first what it is called here
         batch_size: int = 1024,
         batch_format: FormatName = "blocks",
@@ -184,6 +193,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         edge_time: bool = False,
         verify: bool = True,
         packing: Packing | None = None,
+        graph: str | list[str] | None = None,
+        features: str | list[str] | None = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
@@ -197,6 +208,10 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_one_of("on_resume_change", on_resume_change, ("error", "warn"), LoaderConfigError)
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
+        if isinstance(data, PartitionFolder) and partition is None:
+            partition = data.partition
+        self.owners = ModuleOwners(graph, features, partition)
+        check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)
         self.eval_sampler = self.sampler if eval_sampler is None else FORMATS[batch_format].fitted(eval_sampler)
         for checked in (self.sampler, self.eval_sampler):
@@ -230,9 +245,9 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         self._part_by_hand: int | None = None
         self.packing = packing
         self.caching = ModuleCache(cache, packing)
-        self.sampling_device = sampling_device if packing is None else "cpu"
+        self.sampling_device = sampling_device if packing is None and not self.owners.is_asked else "cpu"
         self._sampling = TrainerDevice(self.sampling_device)
-        self.module_partition = ModulePartition(partition)
+        self.module_partition = ModulePartition(None if self.owners.is_asked else partition)
         self._folder_checks = FolderChecks(verify)
 
     def has_seeds(self, phase: str) -> bool:
@@ -246,6 +261,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             self._dataset.prepare()
 
     def setup(self, stage: str | None = None) -> None:
+        self.owners.follow(self.trainer)
         if self._data is None and self._dataset is not None:
             self._data = self._as_carried(self._dataset.load())
         error_reporting.begin_script_call(self.trainer)
@@ -260,6 +276,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         """Closes the cache, gives back the device, and parts from the ranks that this one samples with."""
         self._sampling.close()
         self.caching.close()
+        self.owners.close()
         self.module_partition.disconnect()
         if self.trainer is not None:
             forget_trainer(self.trainer)
@@ -280,6 +297,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         finally:
             self.caching.close()
             self._folder_checks.close()
+            self.owners.close()
             self.module_partition.disconnect(exception)
 
     def train_dataloader(self, rank: int | None = None) -> SampledLoader:
@@ -320,7 +338,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         """
         alone = copy(self)
         alone._data, alone.predict, alone.trainer, alone.eval_batch_size = self._data, seeds, None, batch_size
-        source = BatchSource(self.graph_data, phase_workload(alone, "predict", 1), announces=False)
+        workload = self.owners.workload(phase_workload(alone, "predict", 1))
+        source = BatchSource(self.graph_data, workload, announces=False)
         convert = self._convert(source.workload)
         return SampledLoader(source, num_threads=self.threads_of_rank, convert=convert)
 
@@ -380,6 +399,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         with naming(phase):
             workload = phase_workload(self, phase, self._num_ranks(phase) or 1)
             check_aggregates(self.graph_data, workload.kind, workload.sampler, f"the seeds to {phase} on")
+            workload = self.owners.workload(workload)
         if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
             return workload
         return self.module_partition.workload(workload, phase)
@@ -445,9 +465,10 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         return self._loader(phase)
 
     def _as_carried(self, data: GraphData) -> GraphData:
-        """Takes the splits of the task, and adds the graph's columns to the data where batches carry them: models of
-        other libraries look for edge weights and types in their batches, and train on without a word where these are
-        missing."""
+        """Takes rows from their owners and the splits of the task, and adds the graph's columns to the data where
+        batches carry them: models of other libraries look for edge weights and types in their batches, and train on
+        without a word where these are missing."""
+        data = self.owners.carried(data)
         if self.task is not None and self.task != data.task:
             data = data.with_task(self.task)
         if self.edge_time and "edge_time" not in data.edge_tables:

@@ -231,7 +231,7 @@ class CollectiveSampling:
         is_factored = gather_group is not None and gather_group.trainer is None
         num_ranks = self._num_ranks(whole, num_parts, is_factored)
         if num_ranks != num_parts and (gather_group is None or gather_group.is_here):
-            if phase == "train":
+            if phase == "train" or not whole.graph.has_lists:
                 raise _wrong_number("sampler" if is_factored else "trainer", num_ranks, num_parts)
             if not is_factored:
                 return whole

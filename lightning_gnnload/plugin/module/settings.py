@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from lightning_gnnload.adapters.formats import FORMATS
@@ -12,8 +13,10 @@ from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.even import EvenOrder
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder, Sequential, Shuffled, TimeOrder
+from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.folder import GraphFolder
+from lightning_gnnload.datasets.partition import PartitionFolder, holds_rows
 from lightning_gnnload.errors import GnnLoadError, LoaderConfigError
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.seeds.negatives import Negatives
@@ -21,7 +24,9 @@ from lightning_gnnload.settings import keywords_of
 
 
 def named_data(data: Any) -> GraphData | Dataset:
-    """Returns graph data or a dataset as it is, and the dataset of a folder that a path names."""
+    """Returns graph data or a dataset as it is, and the dataset of a partition, or of a folder that a path names."""
+    if isinstance(data, Partition) or (isinstance(data, str | os.PathLike) and holds_rows(data)):
+        return PartitionFolder(data if isinstance(data, Partition) else Path(data))
     if isinstance(data, str | os.PathLike):
         return GraphFolder(data)
     if isinstance(data, GraphData | Dataset):

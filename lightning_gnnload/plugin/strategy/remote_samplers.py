@@ -18,6 +18,7 @@ from torch.distributed import DistError
 
 from lightning_gnnload.errors import QueueProtocolError, RoleConfigError
 from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.tcp import is_loopback
 from lightning_gnnload.owners.address import find_secret
 from lightning_gnnload.pipeline.queue.remote import (
     NO_REMOTE,
@@ -27,7 +28,7 @@ from lightning_gnnload.pipeline.queue.remote import (
     connect_to_remote,
 )
 from lightning_gnnload.plugin.job import Job, RolePlan
-from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, address_towards, is_loopback, launch_store, layout
+from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, address_towards, launch_store, layout
 from lightning_gnnload.sample.base import Relayed, Sampler
 
 _NONCE_BYTES = 16

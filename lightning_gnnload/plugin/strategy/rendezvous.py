@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import ipaddress
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from torch.distributed import DistError, PrefixStore, Store, TCPStore
 from lightning_gnnload.errors import LaunchError, PeerError, RoleConfigError, TrainerDiedError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.socket_owners import guarded_group
+from lightning_gnnload.host.tcp import is_loopback
 from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import environments
@@ -96,14 +96,6 @@ def _await_host(address: str, port: int, patience: Patience) -> None:
                 f"it is only slow to start, raise FactoredStrategy(connect_timeout_s=...)."
             )
         time.sleep(_POLL_S)
-
-
-def is_loopback(address: str) -> bool:
-    """Whether the address is loopback on every machine, unlike a host's own name, which may be so there alone."""
-    try:
-        return address == "localhost" or ipaddress.ip_address(address).is_loopback
-    except ValueError:
-        return False
 
 
 def check_machines(store: Store, node_rank: int, roles: RolePlan) -> None:

@@ -62,7 +62,8 @@ class OwnerProcess:
 
     def wait_until_ready(self) -> str:
         """Returns its address."""
-        assert self.process.stdout is not None and self.process.stderr is not None
+        assert self.process.stdout is not None
+        assert self.process.stderr is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
         return json.loads(line)["address"]

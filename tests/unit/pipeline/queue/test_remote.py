@@ -18,7 +18,7 @@ import pytest
 
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
-from lightning_gnnload.host.tcp import Frame, Stream
+from lightning_gnnload.host.tcp import Frame, TcpStream
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue import remote, wire
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
@@ -51,10 +51,10 @@ def channels(listener: RemoteListener) -> Iterator[tuple[RemoteChannel, RemoteCh
     sampler.close()
 
 
-def raw_stream(listener: RemoteListener) -> tuple[Stream, RemoteChannel]:
+def raw_stream(listener: RemoteListener) -> tuple[TcpStream, RemoteChannel]:
     """A peer that knows the secret, and may send anything."""
-    found: list[Stream] = []
-    connect = partial(Stream.connect, *listener.address, SECRET, remote._PURPOSE, WAIT_S)
+    found: list[TcpStream] = []
+    connect = partial(TcpStream.connect, *listener.address, SECRET, remote._PURPOSE, WAIT_S)
     thread = threading.Thread(target=lambda: found.append(connect()))
     thread.start()
     channel = listener.accept()

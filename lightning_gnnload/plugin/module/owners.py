@@ -1,0 +1,178 @@
+"""A data module's owners: who draws its mini-batches, and whom its rows come from, where these lie elsewhere."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from copy import copy
+from pathlib import Path
+from typing import Any
+
+from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.orders.proximity import ProximityOrder
+from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.quantized import QuantizedFeatureStore
+from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.owners.client import Owners
+from lightning_gnnload.owners.rows import RemoteFeatureStore
+from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.storage.graphs import stores_by_array
+from lightning_gnnload.storage.partitions import StoredPartition, load_partition
+
+REMOTE = "remote"
+VARIABLE = "GNNLOAD_OWNERS"
+"""The environment variable that lists owners' addresses, where the strategy knows none."""
+Addresses = str | Sequence[str] | None
+"""``"remote"``: owners of the job; one address, or a list of them; None: what is asked for lies here."""
+
+
+class ModuleOwners:
+    """The owners of a data module's graph and features, each connected when a rank first draws or gathers. Thread-safe.
+
+    Args:
+        graph: whose lists mini-batches are drawn from.
+        features: whose rows they are filled with.
+        partition: whose parts they own, or its folder; None where both lie here.
+    """
+
+    def __init__(self, graph: Addresses, features: Addresses, partition: Partition | Path | str | None) -> None:
+        self.graph, self.features = _checked("graph", graph), _checked("features", features)
+        self.setting = partition
+        self._trainer: pl.Trainer | None = None
+        self._partition: StoredPartition | None = None
+        self._clients: dict[tuple[str, ...], Owners] = {}
+        self._connecting = threading.RLock()
+        if self.is_asked and partition is None:
+            raise LoaderConfigError(
+                "graph= or features= names owners, but not whose parts they own. Give the partition as the data, "
+                "GraphDataModule(load_partition(folder), ...), or beside the graph's, partition=folder."
+            )
+
+    @property
+    def is_asked(self) -> bool:
+        """Whether anything lies elsewhere."""
+        return bool(self.graph or self.features)
+
+    def follow(self, trainer: pl.Trainer | None) -> None:
+        """Notes whose strategy knows owners by ``owner_addresses``: a sequence, or a function that returns one."""
+        self._trainer = trainer
+
+    def carried(self, data: GraphData) -> GraphData:
+        """Returns data whose rows of features come from owners, if they are to: of nodes all that the parts have, of
+        edges those of a graph whose lists are not here. Raises PartitionMismatchError: parts of another graph."""
+        if not self.is_asked:
+            return data
+        partition = self._open()
+        partition.check(data.graph)
+        if not self.features:
+            return data
+        known = partition.graph_data
+        data = copy(data)
+        data.tables, data.aggregates = {**data.tables, **known.tables}, dict(data.aggregates)
+        data.edge_tables = dict(data.edge_tables)
+        for name, (array, store) in zip(known.stores, stores_by_array(known).items(), strict=True):
+            if name in known.edge_stores and data.graph.has_lists:
+                continue
+            rows = RemoteFeatureStore(array, partition.parted[array], self._client_of(self.features))
+            data.put(name, store.over(rows) if isinstance(store, QuantizedFeatureStore) else rows)
+        return data
+
+    def workload(self, whole: Workload) -> Workload:
+        """Returns the same mini-batches, drawn by the owners of the lists, if they are to be.
+
+        Raises:
+            SamplerConfigError: a sampler that owners cannot draw for.
+            OwnerLostError: no owner answers.
+        """
+        if not self.graph:
+            return whole
+        sampler = CollectiveSampler(whole.sampler, self._client_of(self.graph)())
+        return Workload(**{**whole.settings(), "sampler": sampler})
+
+    def close(self) -> None:
+        """Leaves the owners. Who draws or gathers later connects anew. Safe to call twice."""
+        with self._connecting:
+            clients, self._clients = self._clients, {}
+        for client in clients.values():
+            client.close()
+
+    def _open(self) -> StoredPartition:
+        with self._connecting:
+            if self._partition is None:
+                setting = self.setting
+                partition = setting if isinstance(setting, Partition) else load_partition(setting)  # type: ignore[arg-type]
+                if not isinstance(partition, StoredPartition):
+                    raise LoaderConfigError(
+                        f"{partition!r} was made in memory, where owners have no folder of it. Give "
+                        "load_partition(folder)."
+                    )
+                self._partition = partition
+            return self._partition
+
+    def _client_of(self, addresses: tuple[str, ...]) -> Callable[[], Owners]:
+        """Returns what connects, once, to the owners of these addresses."""
+
+        def connect() -> Owners:
+            with self._connecting:
+                if addresses not in self._clients:
+                    named = self._of_job if addresses == (REMOTE,) else addresses
+                    self._clients[addresses] = Owners.connect(self._open(), named)
+                return self._clients[addresses]
+
+        return connect
+
+    def _of_job(self) -> Sequence[str]:
+        """Returns the addresses that the strategy or the environment tells, as of now."""
+        told = getattr(getattr(self._trainer, "strategy", None), "owner_addresses", None)
+        addresses = told() if callable(told) else told
+        if not addresses:
+            addresses = [text.strip() for text in os.environ.get(VARIABLE, "").split(",") if text.strip()]
+        if not addresses:
+            raise LoaderConfigError(
+                f"'remote' means the owners of this job, but its strategy names none, and {VARIABLE} is not set. Set "
+                "it to the addresses that `gnnload own` prints, HOST:PORT,HOST:PORT, in all ranks; or give them, "
+                "graph=[...], features=[...]."
+            )
+        return list(addresses)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leaves connections out, as another process makes its own."""
+        return {"graph": self.graph, "features": self.features, "setting": self.setting}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(state["graph"] or None, state["features"] or None, state["setting"])  # type: ignore[misc]
+
+
+def check_remote(owners: ModuleOwners, *, packing: Any, sampling_device: str, order: SeedOrder) -> None:
+    """Raises LoaderConfigError: a setting needs here what lies with owners."""
+    if not owners.is_asked:
+        return
+    if packing is not None:
+        raise LoaderConfigError(
+            "packing= reads tables on this machine in order, but graph= or features= names owners. Leave packing out: "
+            "cache= keeps rows that were asked for."
+        )
+    if sampling_device == "cuda":
+        raise LoaderConfigError(
+            "sampling_device='cuda' needs lists and rows on this machine, but graph= or features= names owners. Give "
+            "'auto' or 'cpu'."
+        )
+    if owners.graph and isinstance(order, ProximityOrder):
+        raise LoaderConfigError(
+            "order='proximity' reads the graph's lists, but graph= says that they lie with owners. Order the seeds "
+            "beforehand, where the graph is (`gnnload order`), or give 'shuffle'."
+        )
+
+
+def _checked(name: str, addresses: Addresses) -> tuple[str, ...]:
+    given = () if addresses is None else (addresses,) if isinstance(addresses, str) else tuple(addresses)
+    if addresses is not None and not (given and all(isinstance(text, str) and text for text in given)):
+        raise LoaderConfigError(
+            f"{name}={addresses!r}: give 'remote', for the owners of the job, or addresses, such as "
+            "['10.0.0.2:7500', '10.0.0.3:7500']; or None where it lies here."
+        )
+    return given
