@@ -44,6 +44,7 @@ FILES = {
     "faults/test_campaign.py": "hunt",
     "faults/test_hangs.py": "matrix",
     "faults/test_nodes.py": "matrix",
+    "faults/test_remote_samplers.py": "matrix",
     "gpu": "matrix",
     "integration/test_elastic_training.py": "matrix",
     "integration/test_layers.py": "matrix",

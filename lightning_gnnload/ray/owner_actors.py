@@ -18,7 +18,7 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightning_gnnload.errors import LaunchError, RoleConfigError
-from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.storage.partitions import load_partition
 
@@ -73,7 +73,7 @@ class _OwnerActor:
         first = index % partition.num_parts
         parts = range(first, partition.num_parts, num_owners)
         host = "127.0.0.1" if is_alone else ray.util.get_node_ip_address()
-        self._front = TcpFront(Owner(partition, parts), host, 0, secret.encode())
+        self._front = TcpFront(BatchOwner(partition, parts, secret.encode()), host, 0, secret.encode())
 
     def address(self) -> str:
         return str(self._front.address)

@@ -224,6 +224,11 @@ class RunMeasurement:
         if isinstance(strategy, FactoredStrategy):
             roles = strategy.roles
             switching = bool(strategy.switching)
+            if roles.sampler_nodes:
+                raise PlanError(
+                    f"sampler_nodes={roles.sampler_nodes}: a plan is for one machine, and knows no network. Plan "
+                    "without sampler_nodes=."
+                )
             if roles.is_lone:
                 usual = replace(usual, way="factored" if switching else "auto", torch_threads=torch.get_num_threads())
                 return replace(usual, threads=strategy.num_sampler_threads, switching=switching)

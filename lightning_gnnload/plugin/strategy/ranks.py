@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -48,6 +49,7 @@ from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.apply_outcome import apply_outcome
 from lightning_gnnload.plugin.strategy.launcher import Siblings
 from lightning_gnnload.plugin.strategy.outcome import Snapshot, metrics_together
+from lightning_gnnload.plugin.strategy.remote_samplers import listen_to_machines, remote_samplers
 from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
@@ -57,8 +59,9 @@ _gone: set[int] = set()
 """Samplers' ranks that earlier launches lost for good, and have reported."""
 
 
-def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
-    """Opens a trainer's queue to the samplers of its machine; ``reader`` reads the memory of their devices."""
+def open_queue(job: Job, reader: DeviceReader | None, timeout: timedelta | None) -> BatchQueue:
+    """Opens a trainer's queue to its samplers; ``reader`` reads the memory of the devices of those of its machine.
+    ``timeout`` is that of the job's store, where those of other machines are found."""
     roles, siblings = job.roles, Siblings()
     return BatchQueue(
         job.name,
@@ -79,6 +82,7 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
         pinned=job.device.type == "cuda",
         reader=reader,
         queue_memory_bytes=job.queue_memory_bytes,
+        remote=remote_samplers(job, timeout),
     )
 
 
@@ -163,19 +167,22 @@ def sample(
     leave_group()  # this rank may have trained in an earlier launch
     # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
     torch.set_num_threads(1)
+    is_apart = job.roles.only_samples
     sources.service = service = SamplerService(
         job.name,
         sampler=job.roles.index(job.local_rank),
         rank=job.global_rank,
-        num_trainers=job.roles.num_trainers,
+        num_trainers=job.roles.world_size if is_apart else job.roles.num_trainers,
         world_size=job.roles.world_size,
         num_threads=job.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=job.connect_timeout_s,
         setup_timeout_s=job.setup_timeout_s,
-        first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
+        first_trainer_rank=0 if is_apart else job.roles.global_rank(job.node_rank, 0),
         takeover=job.takeover,
-        is_busy=Siblings().is_busy,  # trainers are the first local ranks
+        # Trainers are the first local ranks. What a process of another machine does cannot be seen.
+        is_busy=(lambda trainer: False) if is_apart else Siblings().is_busy,
+        listener=listen_to_machines(job) if is_apart else None,
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
         # It registers handlers and a thread with the service, and must do so before the service starts.
