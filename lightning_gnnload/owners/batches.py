@@ -43,6 +43,7 @@ from lightning_gnnload.storage.partitions import StoredPartition
 BATCH = "batch"
 """The operation that makes a whole mini-batch, beside those of :class:`.Owner`."""
 _MOST_CLIENTS = 8
+_PIECE_BYTES = 8 << 20  # of rows, which an owner gathers, from others too, and sends
 _PATIENCE_S = 10.0  # of an owner with its colleagues: who asked for the mini-batch has more
 
 
@@ -76,7 +77,7 @@ class BatchOwner(Owner):
         except OwnerLostError as error:
             # Another owner may reach those that this one does not.
             raise OwnerFailedError(str(error)) from error
-        except (LookupError, TypeError, ValueError, OverflowError) as error:
+        except (LookupError, TypeError, ValueError, OverflowError, MemoryError) as error:
             if isinstance(error, GnnLoadError):
                 raise
             raise ExchangeError(f"a mini-batch cannot be made: {type(error).__name__}: {error}") from error
@@ -100,26 +101,30 @@ class BatchOwner(Owner):
         tables = [str(name) for name in about["tables"]]
         if missing := [name for name in tables if name not in rows]:
             raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
-        wanted = {name: rows[name].numpy() for name in tables}
+        # Copies, as this thread's arena is for the next mini-batch.
+        requested = {name: rows[name].numpy().copy() for name in tables}
         head = Message(
             {
                 "layout": _written(layout.compact()),
-                "tables": [[name, len(ids), _checksum(ids)] for name, ids in wanted.items()],
+                "tables": [[name, len(ids), _checksum(ids)] for name, ids in requested.items()],
             },
             {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
         ).to_bytes()
         row_bytes = {name: _row_bytes(self.partition.parted[name]) for name in tables}
-        num_bytes = len(head) + sum(len(ids) * row_bytes[name] for name, ids in wanted.items())
-        return Reply(num_bytes, self._pieces(head, wanted, row_bytes, colleagues))
+        num_bytes = len(head) + sum(len(ids) * row_bytes[name] for name, ids in requested.items())
+        return Reply(num_bytes, self._pieces(head, requested, row_bytes, colleagues))
 
     def _pieces(
-        self, head: np.ndarray, wanted: dict[str, np.ndarray], row_bytes: dict[str, int], colleagues: _Colleagues
+        self, head: np.ndarray, requested: dict[str, np.ndarray], row_bytes: dict[str, int], colleagues: _Colleagues
     ) -> Iterator[np.ndarray]:
         yield head
-        for name, ids in wanted.items():
-            with scratch_rows(len(ids), row_bytes[name], torch.uint8) as memory:
-                colleagues.gather(name, ids, memory.numpy())
-                yield memory.numpy().reshape(-1)
+        for name, ids in requested.items():
+            most = max(_PIECE_BYTES // max(row_bytes[name], 1), 1)
+            with scratch_rows(min(most, len(ids)), row_bytes[name], torch.uint8) as memory:
+                for begin in range(0, len(ids), most):
+                    piece = memory[: len(ids[begin : begin + most])].numpy()
+                    colleagues.gather(name, ids[begin : begin + most], piece)
+                    yield piece.reshape(-1)
 
     def _meet(self, addresses: Any) -> _Colleagues:
         key = tuple(map(str, addresses))
@@ -128,7 +133,7 @@ class BatchOwner(Owner):
                 client = _Colleagues.connect(
                     self.partition, key, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1
                 )
-                client.own = self
+                client.local = self
                 self._colleagues[key] = client
                 if len(self._colleagues) > _MOST_CLIENTS:
                     self._colleagues.popitem(last=False)[1].close()
@@ -139,11 +144,11 @@ class BatchOwner(Owner):
 class _Colleagues(Owners):
     """The owners of a graph as one of them sees them, which does itself what is about its own parts."""
 
-    own: Owner
+    local: Owner
 
     def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
         parts, numbers = self.partition.parted[table].locate(rows)
-        is_own = np.isin(parts, self.own.parts)
+        is_own = np.isin(parts, self.local.parts)
         at = np.arange(len(rows)) if positions is None else positions
         elsewhere = np.flatnonzero(~is_own)
         if len(elsewhere):
@@ -155,11 +160,12 @@ class _Colleagues(Owners):
             store.gather_at(torch.from_numpy(numbers[here]), torch.from_numpy(at[here]), typed)
 
     def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
-        away = {part: task for part, task in tasks.items() if part not in self.own.parts}
-        asked = super()._answers
-        sent = self._pool().submit(asked, operation, {part: positions[part] for part in away}, away) if away else None
+        away = {part: task for part, task in tasks.items() if part not in self.local.parts}
+        ask_others, sent = super()._answers, None
+        if away:  # while this owner does its own share
+            sent = self._pool().submit(ask_others, operation, {part: positions[part] for part in away}, away)
         answers = {
-            part: Answer(part, positions[part], self.own.do(part, task))
+            part: Answer(part, positions[part], self.local.do(part, task))
             for part, task in tasks.items()
             if part not in away
         }

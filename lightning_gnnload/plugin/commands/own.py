@@ -27,7 +27,7 @@ from lightning_gnnload.owners.address import (
 from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.ways import AUTHORITY_FILE, Certificate, open_front
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
-from lightning_gnnload.storage.partitions import StoredPartition, load_partition
+from lightning_gnnload.storage.partitions import load_partition
 
 _EPILOG = f"""
 FOLDER: a partition as gnnload partition ... --hops 0 writes it, of which the head and the folders of the parts to serve
@@ -66,7 +66,6 @@ def _serve(options: argparse.Namespace) -> int:
     certificate = Certificate(options.certificate, options.key) if options.certificate is not None else None
     secret = _secret(options.secret_file, address)
     partition = load_partition(options.folder)
-    assert isinstance(partition, StoredPartition)
     parts = options.parts if options.parts is not None else partition.parts_here
     if not parts:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")

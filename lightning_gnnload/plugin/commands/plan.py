@@ -255,10 +255,10 @@ def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[
 
 
 @contextmanager
-def _progress(console: Console, what: str = "measuring") -> Iterator[Any]:
-    status = console.status(f"{what} ...")
+def _progress(console: Console, activity: str = "measuring") -> Iterator[Any]:
+    status = console.status(f"{activity} ...")
     with shown_display(status):
-        yield lambda part: status.update(f"{what}: {part} ...")
+        yield lambda part: status.update(f"{activity}: {part} ...")
 
 
 # Arguments.

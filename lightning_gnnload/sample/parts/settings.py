@@ -22,19 +22,21 @@ def describe_whole(sampler: Sampler) -> dict[str, Any]:
         SamplerConfigError: an argument is no plain value, or these do not make the same sampler.
     """
     names = keywords_of(type(sampler).__init__)
+    if not type(sampler).__module__.startswith("lightning_gnnload.sample."):
+        raise SamplerConfigError(f"{sampler!r} is none of the package's own, which other processes know.")
     try:
         about = {
             "kind": name_of(type(sampler)),
             "settings": {name: _written(getattr(sampler, name)) for name in names},
         }
-        same = whole_described(about).description
+        made_again = whole_described(about).description
     except (AttributeError, TypeError) as error:
         raise SamplerConfigError(
             f"{sampler!r} cannot be described to another process ({error}): it must keep its constructor's arguments "
             "under their names, and these be numbers, texts, lists and dicts."
         ) from error
-    if same != sampler.description:
-        raise SamplerConfigError(f"{sampler!r} cannot be described to another process, which would make {same}.")
+    if made_again != sampler.description:
+        raise SamplerConfigError(f"{sampler!r} cannot be described to another process, which would make {made_again}.")
     return about
 
 
@@ -62,10 +64,10 @@ def _written(value: Any) -> Any:
 def _read(value: Any) -> Any:
     if type(value) in _PLAIN:
         return value
-    [(kind, entries)] = value.items()
-    if kind == "dict":
+    [(form, entries)] = value.items()
+    if form == "dict":
         return {_read(key): _read(entry) for key, entry in entries}
-    if kind == "span":
+    if form == "span":
         count, unit, multiple = entries
         return np.timedelta64(count, (unit, multiple))
-    return {"list": list, "tuple": tuple}[kind](map(_read, entries))
+    return {"list": list, "tuple": tuple}[form](map(_read, entries))

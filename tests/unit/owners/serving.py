@@ -16,8 +16,8 @@ import torch
 
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.tcp import TcpFront
 
 SECRET = "known to tests alone"
