@@ -49,7 +49,7 @@ class Owner:
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData, load_partition, partition_graph
-        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), x=torch.arange(8.0), train=range(8))
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), x=torch.ones(8, 1), train=range(8))
         >>> _ = partition_graph(ring, "parts", 2, hops=0, progress=False)
         >>> owner = Owner(load_partition("parts"), [1])
         >>> owner.parts, owner.hello["tables"]

@@ -37,6 +37,7 @@ class ArenaBuilder:
         ArenaTooSmall: let it pass; the caller comes back with a larger arena.
 
     Example:
+        >>> from lightning_gnnload import Graph
         >>> graph = Graph.from_coo(src=[1, 2, 2], dst=[0, 0, 1])
         >>> build = ArenaBuilder(graph, np.array([0]), np.empty(1024, np.uint8))
         >>> build.nodes.tolist()

@@ -189,7 +189,7 @@ def test_a_sampler_that_cannot_be_described_is_refused_by_name(tmp_path: Path) -
     partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
     with (
         made_by_owners(tmp_path / "parts", 1) as (_, batches, _),
-        pytest.raises(SamplerConfigError, match="cannot be described to another process"),
+        pytest.raises(SamplerConfigError, match="none of the package's own"),
     ):
         OwnedSampler(Unknown([2], weigh=np.arange(3)), batches)
 

@@ -158,7 +158,9 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gra
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     data = plain_data()
     partition = partition_graph(data, tmp_path / "plain", 2, "random", hops=0, progress=False)
-    fronts = [TcpFront(BatchOwner(partition, [part]), "127.0.0.1", 0, SECRET.encode()) for part in range(2)]
+    fronts = [
+        TcpFront(BatchOwner(partition, [part], SECRET.encode()), "127.0.0.1", 0, SECRET.encode()) for part in range(2)
+    ]
     addresses = [str(front.address) for front in fronts]
     monkeypatch.setenv("GNNLOAD_OWNERS", ", ".join(addresses))
     yield data, load_partition(head_of(tmp_path / "plain", tmp_path / "plain_head")), addresses
