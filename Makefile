@@ -9,6 +9,8 @@ CONFIG ?= examples/configs/debian_sage.yaml
 ARGS ?=
 SECONDS ?= 60
 SEED ?= 0
+CASES ?= 100000
+TRIALS ?= 52
 RELEASE ?= 2.5.0
 
 ifdef ENV
@@ -27,7 +29,7 @@ version = $(shell sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\).*/\1/p' lightning
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench compare bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench compare bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz cluster clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -124,7 +126,7 @@ imports: $(lint_ready)  ## layers: imports point downward only
 	$(BIN)/lint-imports
 
 clang-format: $(lint_ready)  ## style of the C++ code
-	$(BIN)/clang-format --dry-run --Werror $(kernel_sources)
+	$(BIN)/clang-format --dry-run --Werror $(kernel_sources) tests/cluster/delay_proxy.cpp
 
 kernels: $(lint_ready)  ## compile the kernels with warnings as errors
 	$(BIN)/cmake -S kernels -B build/werror -G Ninja -DCMAKE_BUILD_TYPE=Release -DLG_WERROR=ON \
@@ -140,6 +142,11 @@ sanitize: $(ready)  ## the kernels' tests, and a little fuzzing, under the addre
 
 fuzz: $(ready)  ## random requests, then random files and arguments, under the sanitizers (SECONDS=60 each, SEED=0)
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh fuzz $(SECONDS) $(SEED)
+
+cluster: $(ready)  ## malformed frames at owners' fronts, then the campaign's attacks on owners (TRIALS=52, CASES=100000)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fronts --scheme tcp --cases $(CASES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fronts --scheme grpc --cases $(CASES) --seed $(SEED)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.campaign --attacks owners --trials $(TRIALS) --seed $(SEED) $(ARGS)
 
 clean:  ## remove what builds and tools left behind (distclean: the environment, too)
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis lightning_logs
@@ -166,7 +173,7 @@ $(VENV)/.torch: constraints.txt $(VENV)/.created
 # Editable: changed Python files need nothing, changed kernels are compiled again. Without build isolation, so
 # that the tools above serve and CMake's build folder is kept from one build to the next.
 $(VENV)/.ready: pyproject.toml constraints.txt kernels/CMakeLists.txt $(filter-out kernels/fuzz/%,$(kernel_sources)) $(VENV)/.torch
-	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb,partition,tables]'
+	$(PIP) --no-build-isolation --editable '.[test,dgl,pyg,ogb,partition,tables,flight,ray]'
 	@touch $@
 
 $(VENV)/.ready-lint: $(VENV)/.ready

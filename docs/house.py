@@ -56,7 +56,8 @@ WINGS = [
 LAYERS = [
     Room("pyg", "PyG's loaders and data modules, by one import", 0, 0, 2),
     Room("dgl", "DGL's loader and samplers, by one import", 0, 2, 2),
-    Room("models", "models, by name", 0, 4, 2),
+    Room("ray", "ranks of Ray Train", 0, 4, 1),
+    Room("models", "models, by name", 0, 5, 1),
     Room("plugin", "what a Lightning user sees", 1, 0, 6),
     Room("owners", "parts served to other machines", 2, 0, 6),
     Room("pipeline", "loader, queue, processes", 3, 0, 1),

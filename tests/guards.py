@@ -33,7 +33,7 @@ SEMAPHORES = ("sem.mp-", "sem.loky-")
 FOREIGN_ENVIRONMENT = re.compile(
     r"PYTEST_\w+|PL_\w+|MASTER_(ADDR|PORT)|(LOCAL_|NODE_|GROUP_)?RANK|(LOCAL_)?WORLD_SIZE|OMP_NUM_THREADS|KMP_\w+"
     r"|CUBLAS_WORKSPACE_CONFIG|CUDA_(DEVICE_ORDER|MODULE_LOADING)|CRC32C_SW_MODE|TF_CPP_MIN_LOG_LEVEL|TORCH\w*|TRITON_\w+"
-    r"|DGL\w*|COLUMNS|LINES"
+    r"|DGL\w*|RAY_\w+|GRPC_\w+|COLUMNS|LINES"
 )
 # Processes that Python and torch start once and keep until the end.
 LASTING_PROCESS = re.compile(

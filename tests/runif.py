@@ -19,7 +19,9 @@ EXTRA_MODULES = {
     "partition": "pymetis",
     "relbench": "pyarrow",
     "tables": "duckdb",
+    "flight": "pyarrow",
     "faiss": "faiss",
+    "ray": "ray",
 }
 
 

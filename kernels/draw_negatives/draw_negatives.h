@@ -10,6 +10,8 @@
 //   in   rows[n]           below 2^48: by which rows draw
 //   in   src[n], dst[n]    null, both: nothing is known, and first tries are taken as they come
 //   in   until[n]          codes from which on edges and nodes are not there yet; null: all are there
+//   in   tried[n num]      null, or the try that each negative begins with, for who looks edges up elsewhere
+//   out  tried[n num]      the try that was taken; `tries` where none was
 //   out  out[n num]        node ids of the graph, or -1
 // O(run of a candidate) a try for destinations, O(run of dst[i]) for sources.
 #pragma once
@@ -36,9 +38,10 @@ struct NegativesRequest {
   uint64_t seed;
   uint32_t epoch;
   uint32_t hop;  // what draws of the edge type have in place of a hop's number
+  int64_t* tried = nullptr;
 };
 
-// Throws SeedError: rows or ends out of range.
+// Throws SeedError: rows or ends out of range, or a try that is none.
 template <class Index>
 void draw_negatives(const NegativesRequest<Index>& request, int64_t* out);
 

@@ -13,7 +13,7 @@ LG_BIND_INDEX(Index, m) {
          Maybe<uint32_t> dst_time, Array<const int64_t> rows, Maybe<int64_t> src,
          Maybe<int64_t> dst, Maybe<uint32_t> until, int64_t num, int64_t num_dst, int64_t tries,
          Table src_alias, Table dst_alias, uint64_t seed, uint32_t epoch, uint32_t hop,
-         Array<int64_t> out) {
+         Array<int64_t> out, std::optional<Array<int64_t>> tried) {
         draw_negatives(NegativesRequest<Index>{type_runs<Index>(run_ptr, indices, place),
                                                {std::get<0>(sources), std::get<1>(sources)},
                                                data(edge_time),
@@ -31,7 +31,8 @@ LG_BIND_INDEX(Index, m) {
                                                data(dst_alias),
                                                seed,
                                                epoch,
-                                               hop},
+                                               hop,
+                                               data(tried)},
                        out.data());
       },
       "run_ptr"_a.noconvert(), "indices"_a.noconvert(), "place"_a, "sources"_a,
@@ -39,7 +40,7 @@ LG_BIND_INDEX(Index, m) {
       "dst_time"_a.noconvert().none(), "rows"_a.noconvert(), "src"_a.noconvert().none(),
       "dst"_a.noconvert().none(), "until"_a.noconvert().none(), "num"_a, "num_dst"_a, "tries"_a,
       "src_alias"_a.noconvert().none(), "dst_alias"_a.noconvert().none(), "seed"_a, "epoch"_a,
-      "hop"_a, "out"_a.noconvert(), NoGil());
+      "hop"_a, "out"_a.noconvert(), "tried"_a.noconvert().none(), NoGil());
 }
 
 }  // namespace lg::bind

@@ -33,6 +33,13 @@ void check(const NegativesRequest<Index>& request) {
     if (!in_range(request.rows[i], kMaxRow)) {
       fail<SeedError>("rows[", i, "] is ", request.rows[i], ", but must lie in [0, 2**48).");
     }
+    for (int64_t j = 0; request.tried && j < request.num; ++j) {
+      const int64_t first = request.tried[i * request.num + j];
+      if (!in_range(first, request.tries + 1)) {
+        fail<SeedError>("tried[", i, ", ", j, "] is ", first, ", but must lie in [0, ",
+                        request.tries, "].");
+      }
+    }
     if (!request.src) continue;
     check_end("src", i, request.src[i], request.sources);
     check_end("dst", i, request.dst[i], request.runs.destinations);
@@ -54,15 +61,14 @@ class NegativeDraws {
     for (int64_t begin = 0; begin < all; begin += kChunk) {
       todo_.clear();
       for (int64_t i = begin; i < std::min(begin + kChunk, all); ++i) {
-        todo_.push_back({row, j, 0, 0});
+        todo_.push_back({row, j, 0, 0, request_.tried ? request_.tried[i] : 0});
         if (++j == request_.num) ++row, j = 0;
       }
-      for (int64_t a = 0; a < request_.tries && !todo_.empty(); ++a) {
-        draw(uint32_t(a));
+      for (give_up(out); !todo_.empty(); give_up(out)) {
+        draw();
         look(out);
         signals_.after(kChunk);
       }
-      for (const Try& left : todo_) out[left.row * request_.num + left.j] = -1;
     }
   }
 
@@ -71,6 +77,7 @@ class NegativeDraws {
     int64_t row, j;
     int64_t candidate;  // from its type's first node on
     uint32_t coin;
+    int64_t attempt;
   };
 
   bool is_dst(const Try& each) const { return each.j < request_.num_dst; }
@@ -90,12 +97,31 @@ class NegativeDraws {
                                     : request_.dst[each.row]);
   }
 
-  // The candidates of one attempt. Four draws share a block of words.
-  void draw(uint32_t attempt) {
+  void put(const Try& each, int64_t node, int64_t* out) const {
+    const int64_t at = each.row * request_.num + each.j;
+    out[at] = node;
+    if (request_.tried) request_.tried[at] = each.attempt;
+  }
+
+  // Leaves those that have tries left.
+  void give_up(int64_t* out) {
+    size_t left = 0;
+    for (const Try& each : todo_) {
+      if (each.attempt < request_.tries) {
+        todo_[left++] = each;
+      } else {
+        put(each, -1, out);
+      }
+    }
+    todo_.resize(left);
+  }
+
+  // The candidates of one attempt each. Four draws share a block of words.
+  void draw() {
     blocks_.clear();
     for (size_t i = 0; i < todo_.size(); ++i) {
       if (i == 0 || !share_block(todo_[i - 1], todo_[i])) {
-        blocks_.push_back(draw_counter(draws(todo_[i], attempt), block_of(todo_[i]), 0));
+        blocks_.push_back(draw_counter(draws(todo_[i]), block_of(todo_[i]), 0));
       }
     }
     philox_many(blocks_.data(), int64_t(blocks_.size()), key_.draw0, key_.draw1);
@@ -106,7 +132,7 @@ class NegativeDraws {
       const uint32_t words[4] = {block->x, block->y, block->z, block->w};
       const uint32_t number = uint32_t(each.j * draws_each_);
       each.candidate =
-          draw_below(draws(each, attempt), number, uint32_t(range(each).count), words[number & 3]);
+          draw_below(draws(each), number, uint32_t(range(each).count), words[number & 3]);
       each.coin = words[(number + 1) & 3];
       if (const AliasEntry* entries = alias(each)) fetch_line(&entries[each.candidate]);
     }
@@ -120,11 +146,11 @@ class NegativeDraws {
 
   uint32_t block_of(const Try& each) const { return uint32_t(each.j * draws_each_) >> 2; }
   bool share_block(const Try& a, const Try& b) const {
-    return a.row == b.row && block_of(a) == block_of(b);
+    return a.row == b.row && a.attempt == b.attempt && block_of(a) == block_of(b);
   }
 
-  NodeDraws draws(const Try& each, uint32_t attempt) const {
-    return node_draws(key_, attempt, request_.hop, request_.rows[each.row]);
+  NodeDraws draws(const Try& each) const {
+    return node_draws(key_, uint32_t(each.attempt), request_.hop, request_.rows[each.row]);
   }
 
   // Writes those that will do; the others stay to be drawn again.
@@ -136,9 +162,10 @@ class NegativeDraws {
       if (i < 0) continue;
       const Try each = todo_[size_t(i)];
       if (request_.src && !is_negative(each)) {
-        todo_[left++] = each;
+        todo_[left] = each;
+        ++todo_[left++].attempt;
       } else {
-        out[each.row * request_.num + each.j] = range(each).first + each.candidate;
+        put(each, range(each).first + each.candidate, out);
       }
     }
     todo_.resize(left);

@@ -139,7 +139,7 @@ class PeerGroup:
         self._said_busy_at = time.monotonic()
         for index, channel in self.channels.items():
             # A peer that is busy itself reads nothing, and a full socket would block this one.
-            if index not in but and sockets.has_room(channel):
+            if index not in but and channel.has_room():
                 with contextlib.suppress(OSError):  # it is gone: the next exchange raises
                     channel.send("busy")
 

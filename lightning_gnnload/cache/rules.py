@@ -47,7 +47,7 @@ class PreSample(CachePolicy):
     Source: GNNLab (EuroSys'22), section 6.3.
 
     Example:
-        >>> from lightning_gnnload import NeighborSampler
+        >>> from lightning_gnnload import Graph, NeighborSampler
         >>> from lightning_gnnload.data.orders.seeds import Sequential
         >>> star = Graph.from_coo(src=[3, 3, 3], dst=[0, 1, 2])
         >>> workload = Workload(star, NeighborSampler([1]), np.arange(3), batch_size=1, order=Sequential())

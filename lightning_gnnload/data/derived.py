@@ -173,6 +173,14 @@ class DerivedArrays:
 
         return self._derive("run_alias_table", build)
 
+    def zero_weight_nodes(self, *, by_type: bool) -> np.ndarray:
+        """Returns the nodes that have edges, of which all, or ``by_type`` all of any one type, weigh zero: int64,
+        ascending."""
+        if not by_type:
+            return self.alias_table.zero_nodes
+        begins = self.typed_lists.run_ptr[self.run_alias_table.zero_nodes]
+        return np.unique(np.searchsorted(self.indptr, begins.astype(np.int64), side="right") - 1)
+
     @property
     def weight_drawn_by(self) -> np.ndarray | None:
         """``edge_weight`` as kernels read it: float16 becomes float32, once; all else stays as it is."""

@@ -308,8 +308,17 @@ class Graph(DerivedArrays):
         Raises:
             PartReachError: a node that this part does not have.
         """
-        origin = self.origin
-        return ids if origin is None else self._derive("places", lambda: LocalIds(origin.node_ids)).of(ids)
+        return ids if self.origin is None else self._local_ids.of(ids)
+
+    def held_ids(self, ids: np.ndarray) -> np.ndarray:
+        """Returns the same, int64, and -1 for nodes that this part does not have."""
+        return ids if self.origin is None else self._local_ids.find(ids)
+
+    @property
+    def _local_ids(self) -> LocalIds:
+        assert self.origin is not None
+        node_ids = self.origin.node_ids
+        return self._derive("places", lambda: LocalIds(node_ids))
 
     def _sort_by_type(self) -> None:
         types = self.edge_type

@@ -17,7 +17,7 @@ def check_graph_arrays(graph: Any) -> None:
     check_edge_array("edge_weight", graph.edge_weight, "f", graph.num_edges)
     check_edge_array("edge_type", graph.edge_type, "iu", graph.num_edges)
     check_edge_array("edge_order", graph.edge_order, "iu", graph.num_edges)
-    _check_order(graph.edge_order)
+    _check_order(graph.edge_order, is_part=graph.origin is not None)
     if graph.origin is not None and len(graph.origin.node_ids) != graph.num_nodes:
         raise GraphFormatError(
             f"Graph: origin names {len(graph.origin.node_ids)} nodes, but the graph has {graph.num_nodes}."
@@ -60,11 +60,12 @@ def _check_topology(indptr: np.ndarray, indices: np.ndarray) -> None:
     ops.check_csc(indptr, indices)
 
 
-def _check_order(order: np.ndarray | None) -> None:
+def _check_order(order: np.ndarray | None, *, is_part: bool) -> None:
     if order is None or not order.size:
         return
     low, high = int(order.min()), int(order.max())
-    if low < 0 or high >= len(order):
+    # The lists that a part was cut from have more edges than it.
+    if low < 0 or (high >= len(order) and not is_part):
         bad = int(np.argmin(order) if low < 0 else np.argmax(order))
         raise GraphFormatError(
             f"Graph: edge_order[{bad}] is {order[bad]}, which is no row of an edge list of {len(order)} edges. Give "

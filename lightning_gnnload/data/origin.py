@@ -39,14 +39,21 @@ class LocalIds:
 
     def of(self, ids: np.ndarray) -> np.ndarray:
         """Returns int64 local ids in the shape of ``ids``. Raises PartReachError: an id that the part does not have."""
-        # By search: a table of the whole graph's N nodes would be quicker, but a part's memory must not grow with N.
-        at = np.searchsorted(self._ids, ids)
-        is_local = at < len(self._ids)  # ids beyond the largest have no entry to compare with
-        is_local[is_local] = self._ids[at[is_local]] == ids[is_local]
-        if not is_local.all():
-            missing = ids[~is_local]
+        local = self.find(ids)
+        if (local < 0).any():
+            missing = ids[local < 0]
             raise PartReachError(
                 f"this part of the graph, of {len(self._ids)} nodes, lacks {len(missing)} of the {ids.size} nodes "
                 f"asked for, first node {missing[0]}. Ask the part that owns them: Partition.part_of(ids)."
             )
-        return self._order[at]
+        return local
+
+    def find(self, ids: np.ndarray) -> np.ndarray:
+        """Returns int64 local ids in the shape of ``ids``; -1 for those that the part does not have."""
+        # By search: a table of the whole graph's N nodes would be quicker, but a part's memory must not grow with N.
+        at = np.searchsorted(self._ids, ids)
+        is_local = at < len(self._ids)  # ids beyond the largest have no entry to compare with
+        is_local[is_local] = self._ids[at[is_local]] == ids[is_local]
+        local = np.full(ids.shape, -1)
+        local[is_local] = self._order[at[is_local]]
+        return local

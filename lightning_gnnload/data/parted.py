@@ -22,13 +22,18 @@ class PartedTable:
     num_rows: int
     row_shape: tuple[int, ...]
     dtype: torch.dtype
-    places: Places
+    row_places: Places
 
-    def check(self, rows: np.ndarray) -> None:
-        """Raises SeedError: a row is none of the table's; nobody is asked for it."""
+    def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns the part of each row of the whole table, and its number among the part's own: int64 ``[B]`` both.
+
+        Raises:
+            SeedError: a row is none of the table's.
+        """
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.num_rows):
             bad = int(np.flatnonzero((rows < 0) | (rows >= self.num_rows))[0])
             raise SeedError(f"ids[{bad}] is {rows[bad]}, but the table has rows 0 to {self.num_rows - 1}.")
+        return self.row_places.of(rows)
 
 
 class PartedFeatureStore(FeatureStore):
@@ -42,7 +47,7 @@ class PartedFeatureStore(FeatureStore):
         >>> from lightning_gnnload import MemoryFeatureStore
         >>> from lightning_gnnload.data.row_places import RowPlaces
         >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
-        >>> halves = [MemoryFeatureStore([[1.0]]), MemoryFeatureStore([[0.0], [2.0]])]
+        >>> halves = [MemoryFeatureStore(torch.tensor(rows)) for rows in ([[1.0]], [[0.0], [2.0]])]
         >>> store = PartedFeatureStore(PartedTable(3, (1,), torch.float32, places), halves.__getitem__)
         >>> out = torch.empty(2, 1)
         >>> store.gather(torch.tensor([2, 1]), out)
@@ -71,14 +76,12 @@ class PartedFeatureStore(FeatureStore):
         return self.gather_at(ids, None, out)
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        rows = ids.numpy()
-        self.table.check(rows)
-        parts, own = self.table.places.of(rows)
+        parts, part_rows = self.table.locate(ids.numpy())
         reads = []
         for part in np.unique(parts).tolist():
-            at = np.flatnonzero(parts == part)
-            places = tensor_view(at) if positions is None else positions[tensor_view(at)]
-            reads.append(self._store_of(part).gather_at(tensor_view(own[at]), places, out) or ())
+            at = tensor_view(np.flatnonzero(parts == part))
+            targets = at if positions is None else positions[at]
+            reads.append(self._store_of(part).gather_at(tensor_view(part_rows)[at], targets, out) or ())
         return summed_reads(reads)
 
     def __repr__(self) -> str:

@@ -28,6 +28,7 @@ class RemoteGraph(Graph):
         types: names of node and edge types.
         clock: what turns times into codes.
         node_time: int64 or float64 ``[N]``, from when on a node is there.
+        order_checksum: as the whole graph has it; None: not known.
         out_degrees: integer ``[N]``, edges that leave each node, by which caches rank rows; None: not known.
 
     Example:
@@ -37,10 +38,10 @@ class RemoteGraph(Graph):
         >>> graph.indices
         Traceback (most recent call last):
             ...
-        lightning_gnnload.errors.RemoteListsError: indices: the graph's lists are not on this machine ...
+        lightning_gnnload.errors.RemoteListsError: indices: the graph's lists are not on this machine, ...
     """
 
-    __slots__ = ("_columns", "_known_fingerprint", "_num_edges", "_num_nodes", "_out_degrees")
+    __slots__ = ("_columns", "_known_fingerprint", "_num_edges", "_num_nodes", "_order_checksum", "_out_degrees")
 
     def __init__(
         self,
@@ -52,11 +53,13 @@ class RemoteGraph(Graph):
         types: GraphTypes | None = None,
         clock: Clock | None = None,
         node_time: np.ndarray | None = None,
+        order_checksum: int | None = None,
         out_degrees: np.ndarray | None = None,
     ) -> None:
         # No list is there to be checked, and so Graph's constructor is not called.
         self._num_nodes, self._num_edges, self._known_fingerprint = num_nodes, num_edges, fingerprint
         self._columns, self._out_degrees = frozenset(columns), out_degrees
+        self._order_checksum = order_checksum
         self.types, self.clock, self.node_time, self.origin, self.lost_order = types, clock, node_time, None, False
         self._derived = {}
         protect_mapped(self, [node_time, out_degrees, *(() if clock is None else (clock.ranked,))])
@@ -79,6 +82,10 @@ class RemoteGraph(Graph):
     @property
     def fingerprint(self) -> str:
         return self._known_fingerprint
+
+    @property
+    def order_checksum(self) -> int:
+        return super().order_checksum if self._order_checksum is None else self._order_checksum
 
     def out_degrees(self, chunk_edges: int = 1 << 24) -> np.ndarray:
         return super().out_degrees() if self._out_degrees is None else self._out_degrees.astype(np.int64)
@@ -103,7 +110,7 @@ def _list_array(name: str) -> property:
             raise RemoteListsError(
                 f"{name}: the graph's lists are not on this machine, but with the owners of its parts. With "
                 "GraphDataModule(graph='remote') these draw mini-batches; but what reads lists itself cannot: "
-                "order='proximity', policy='degree-ratio', links and their negatives, edge weights, types and ids in "
+                "order='proximity', policy='degree-ratio', edge weights, types and ids in "
                 "batches of other libraries' formats, inference by layers, devices. Leave that out, or give the whole "
                 "graph in place of the partition."
             )

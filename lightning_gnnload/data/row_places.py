@@ -67,8 +67,8 @@ class EdgePlaces:
         nodes = np.searchsorted(self.list_starts, rows, side="right") - 1
         new_ids = self.new_ids[nodes]
         parts = np.searchsorted(self.starts, new_ids, side="right") - 1
-        own = self.own_starts[new_ids] + rows - self.list_starts[nodes]
-        return parts, own - self.own_starts[self.starts[parts]]
+        edges = self.own_starts[new_ids] + rows - self.list_starts[nodes]
+        return parts, edges - self.own_starts[self.starts[parts]]
 
 
 Places = RowPlaces | EdgePlaces

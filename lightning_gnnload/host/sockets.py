@@ -11,13 +11,14 @@ import array
 import contextlib
 import hashlib
 import json
+import math
 import os
 import select
 import socket
 import struct
 import time
 from collections.abc import Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 from lightning_gnnload.errors import GnnLoadError
 
@@ -82,13 +83,15 @@ class MessageChannel:
     def fileno(self) -> int:
         return self._socket.fileno()
 
+    def has_room(self) -> bool:
+        """Returns whether a short message can be sent without waiting for the peer to read."""
+        poll = select.poll()
+        poll.register(self.fileno(), select.POLLOUT)
+        return any(event & select.POLLOUT for _, event in poll.poll(0))
+
     def send(self, message_type: str, fds: Sequence[int] = (), **fields: Any) -> None:
         """Sends a message whole or not at all. Raises OSError: the peer is gone."""
-        data = json.dumps({"kind": message_type, **fields}, separators=(",", ":")).encode()
-        if len(data) > MAX_MESSAGE_BYTES:
-            raise self.error(
-                f"a {message_type!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}."
-            )
+        data = self.encoded(message_type, **fields)
         if fds:
             socket.send_fds(self._socket, [data], list(fds))
         else:
@@ -139,6 +142,16 @@ class MessageChannel:
         self._socket.close()
 
     @classmethod
+    def encoded(cls, message_type: str, **fields: Any) -> bytes:
+        """Returns a message's bytes. Raises :attr:`error`: it is too large."""
+        data = json.dumps({"kind": message_type, **fields}, separators=(",", ":")).encode()
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise cls.error(
+                f"a {message_type!r} message of {len(data)} bytes is too large; the limit is {MAX_MESSAGE_BYTES}."
+            )
+        return data
+
+    @classmethod
     def checked(cls, data: bytes, *, truncated: bool) -> Message:
         """Parses a message and checks it against :attr:`kinds`. Raises :attr:`error`: ``data`` is none."""
         try:
@@ -162,21 +175,24 @@ class MessageChannel:
         return int(pid)
 
 
-def readable(channels: Sequence[AnyChannel], timeout_s: float) -> list[AnyChannel]:
-    """Waits for channels with something to receive, and returns them; none when the time is over."""
+class HasFileno(Protocol):
+    """What :func:`readable` waits for."""
+
+    def fileno(self) -> int: ...
+
+
+Waited = TypeVar("Waited", bound=HasFileno)
+
+
+def readable(channels: Sequence[Waited], timeout_s: float) -> list[Waited]:
+    """Waits for channels with something to receive, and returns them; none when the time, which may be infinite, is
+    over."""
     # Not by a time limit on the socket itself, which would reach the threads that send on it.
     poll = select.poll()
     by_fd = {channel.fileno(): channel for channel in channels}
     for fd in by_fd:
         poll.register(fd, select.POLLIN)
-    return [by_fd[fd] for fd, _ in poll.poll(timeout_s * 1e3)]
-
-
-def has_room(channel: MessageChannel) -> bool:
-    """Returns whether a short message can be sent without waiting for the peer to read."""
-    poll = select.poll()
-    poll.register(channel.fileno(), select.POLLOUT)
-    return any(event & select.POLLOUT for _, event in poll.poll(0))
+    return [by_fd[fd] for fd, _ in poll.poll(None if timeout_s == math.inf else timeout_s * 1e3)]
 
 
 def open_listener(name: str) -> socket.socket:

@@ -104,12 +104,16 @@ class TcpStream:
         try:
             if tls is not None:
                 connection.settimeout(timeout_s)
-                stream._socket = tls.wrap_socket(connection, server_side=True)
+                # A copy of the descriptor, so that who has ``connection`` can still end it (:meth:`stop`).
+                stream._socket = tls.wrap_socket(connection.dup(), server_side=True)
             stream._prepare()
             stream._examine(secret, purpose, deadline)
         except BaseException:
             stream.close()
             raise
+        finally:
+            if tls is not None:
+                connection.close()
         return stream
 
     def send(self, frame: Frame, timeout_s: float, content: Buffer = b"") -> None:

@@ -100,14 +100,18 @@ class SampleLayout:
 
     def compact(self) -> SampleLayout:
         """Returns the layout of the same arrays without the free bytes between them."""
-        gap = self.free_end - self.free_begin
+        return self.with_gap(0)
+
+    def with_gap(self, num_bytes: int) -> SampleLayout:
+        """Returns the layout of the same arrays with so many free bytes between them, a multiple of 64."""
+        shift = self.free_begin + num_bytes - self.free_end
 
         # Offsets of -1 stay, as there is no such array.
         def moved(hop: HopLayout) -> HopLayout:
             offsets = {name: value for name, value in vars(hop).items() if name.endswith("_offset")}
-            return replace(hop, **{name: offset - gap for name, offset in offsets.items() if offset >= 0})
+            return replace(hop, **{name: offset + shift for name, offset in offsets.items() if offset >= 0})
 
-        return replace(self, hops=tuple(map(moved, self.hops)), free_end=self.free_begin)
+        return replace(self, hops=tuple(map(moved, self.hops)), free_end=self.free_begin + num_bytes)
 
 
 class ArenaTooSmall(Exception):  # noqa: N818  a signal between kernel and slot pool, not an error

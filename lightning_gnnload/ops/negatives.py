@@ -11,7 +11,7 @@ import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError, SeedError
 from .alias import AliasTable
-from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_array, check_choice, check_kind
+from .checks import INDEX_DTYPES, as_integer, as_integer_within, check_apart, check_array, check_choice, check_kind
 from .dispatch import MAX_HOP_DRAWS, DrawKey, kernels
 from .typed_lists import DenseLists
 
@@ -46,6 +46,7 @@ def draw_negatives(
     dst_table: AliasTable | None = None,
     corrupt: Corrupt = "dst",
     tries: int = 16,
+    tried: np.ndarray | None = None,
 ) -> np.ndarray:
     """Draws ``num`` nodes to replace an endpoint of each edge, so that the pair is no edge of the graph: int64 ``[P,
     num]``, -1 where all ``tries`` failed. They are of that endpoint's type, drawn uniformly or by weight.
@@ -56,8 +57,9 @@ def draw_negatives(
     The edges ``src``, ``dst``, int64 ``[P]`` each, are of type ``edge_type``, from nodes of ``sources``, and draw by
     ``rows``, int64 ``[P]`` below 2**48; without both, every draw is taken. ``until``, uint32 ``[P]``, are the time
     codes from which on edges and nodes are not there yet, against ``src_time`` and ``dst_time``, uint32, of all nodes
-    of the types. ``src_table`` and ``dst_table`` are alias tables of one list over these. Raises SamplerConfigError,
-    SeedError or GraphFormatError.
+    of the types. ``src_table`` and ``dst_table`` are alias tables of one list over these. ``tried``, int64 ``[P, num]``
+    in ``[0, tries]``, says by which try each negative begins, and then by which one it was taken: so who looks edges up
+    elsewhere refuses single negatives. Raises SamplerConfigError, SeedError or GraphFormatError.
 
     Source: negatives are named as other draws are; kernels/common/draw.h.
     """
@@ -84,6 +86,11 @@ def draw_negatives(
             f"{num} negatives for each of {len(rows)} edges are {len(rows) * num}, but at most {MAX_HOP_DRAWS} are "
             "drawn at once. Use a smaller batch, or fewer negatives."
         )
+    if tried is not None:
+        check_array("tried", tried, (np.int64,), 2, SeedError, writable=True)
+        if tried.shape != (len(rows), num):
+            raise SeedError(f"tried has shape {list(tried.shape)}, but needs a number of each negative, [P, num].")
+        check_apart("tried", tried, ("rows", rows), ("src", src), ("dst", dst))
     out = np.empty((len(rows), num), np.int64)
     kernels.draw_negatives(
         lists.run_ptr,
@@ -106,6 +113,7 @@ def draw_negatives(
         key.epoch,
         0 if lists.is_untyped else (number + 1) << 4,
         out.reshape(-1),
+        None if tried is None else tried.reshape(-1),
     )
     return out
 

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import AddressError, SecretError
 
 SECRET, SECRET_FILE = "GNNLOAD_SECRET", "GNNLOAD_SECRET_FILE"
 """The environment variables of the secret, and of the file that it is in."""
-TCP, SCHEMES = "tcp", ("tcp", "grpc", "grpc+tls")
+TCP, TLS, GRPC, GRPC_TLS = SCHEMES = "tcp", "tls", "grpc", "grpc+tls"
 _ADDRESS = re.compile(r"(?:(?P<scheme>[a-z+]+)://)?(?P<host>\[[0-9a-fA-F:.%\w]+\]|[^\[\]:/\s]+):(?P<port>\d{1,5})")
 _LEAST_CHARACTERS = 16
 """A shorter secret could be guessed by who has overheard a greeting."""
@@ -22,7 +22,7 @@ _LEAST_CHARACTERS = 16
 
 @dataclass(frozen=True)
 class Address:
-    """Where an owner listens: ``HOST:PORT``, ``grpc://HOST:PORT`` or ``grpc+tls://HOST:PORT``.
+    """Where an owner listens: ``HOST:PORT``, ``tls://HOST:PORT``, or ``grpc://`` and ``grpc+tls://``.
 
     Example:
         >>> Address.parse("10.0.0.2:7500"), str(Address.parse("grpc://[::1]:7500"))
@@ -41,7 +41,7 @@ class Address:
         if fields is None or scheme not in SCHEMES or int(fields["port"]) > 65535:
             raise AddressError(
                 f"{text!r} is no address of an owner. Give HOST:PORT as gnnload own prints it, 10.0.0.2:7500 or "
-                "[::1]:7500; or grpc://HOST:PORT, grpc+tls://HOST:PORT for Arrow Flight."
+                "[::1]:7500; tls://HOST:PORT; or grpc://HOST:PORT, grpc+tls://HOST:PORT for Arrow Flight."
             )
         return cls(scheme, fields["host"].strip("[]"), int(fields["port"]))
 

@@ -7,7 +7,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 
@@ -25,6 +25,9 @@ from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
 _STREAM_BYTES = 8 << 20
 """Rows of at least so many bytes are worth a further stream (docs/benchmarks_owners.md)."""
+
+
+AnyOwners = TypeVar("AnyOwners", bound="Owners")
 
 
 class _Request(NamedTuple):
@@ -93,7 +96,7 @@ class Owners(SamplingGroup):
 
     @classmethod
     def connect(
-        cls,
+        cls: type[AnyOwners],
         partition: Partition,
         addresses: Addresses,
         *,
@@ -101,7 +104,7 @@ class Owners(SamplingGroup):
         deadline_s: float = 30.0,
         patience_s: float = 60.0,
         num_streams: int = 4,
-    ) -> Owners:
+    ) -> AnyOwners:
         """Makes the client; see :class:`Owners`."""
         if deadline_s <= 0 or patience_s < 0 or num_streams < 1:
             raise LoaderConfigError(
@@ -153,8 +156,7 @@ class Owners(SamplingGroup):
                 f"{self.partition!r} has no table {table!r} whose rows lie with owners, but "
                 f"{', '.join(self.partition.parted) or 'none'}."
             )
-        parted.check(rows)
-        parts, own_rows = parted.places.of(rows)
+        parts, own_rows = parted.locate(rows)
         row_bytes, requests = out.shape[1], []
         by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         for part, at in by_part.items():
@@ -169,6 +171,17 @@ class Owners(SamplingGroup):
         self._ask_at_once(requests, len(rows) * row_bytes)
         sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}
         self._count(ROWS, by_part, sent, {part: len(at) * row_bytes for part, at in by_part.items()})
+
+    def ask_part(self, part: int, task: Message) -> np.ndarray:
+        """Asks an owner of a part for what is about more than its rows; returns the answer's bytes, uint8.
+
+        Raises:
+            OwnerLostError, ExchangeError: as :class:`Owners`.
+        """
+        sent = Message({**task.about, "part": part}, task.arrays).to_bytes()
+        [answer] = self._ask_in_turn([_Request(part, sent, _receive)])
+        self._count(str(task.about["operation"]), {part: answer[:0]}, {part: len(sent)}, {part: len(answer)})
+        return answer
 
     def close(self) -> None:
         """Leaves the owners; who asks later connects anew. Safe to call twice."""

@@ -19,10 +19,10 @@ from lightning_gnnload.errors import (
     PartitionMismatchError,
     StrangerError,
 )
-from lightning_gnnload.owners.address import TCP, Address
+from lightning_gnnload.owners.address import Address
 from lightning_gnnload.owners.connection import Connection
 from lightning_gnnload.owners.owner import identity
-from lightning_gnnload.owners.tcp import TcpConnection
+from lightning_gnnload.owners.ways import open_connection
 
 Addresses = Sequence[str] | Callable[[], Sequence[str]]
 """Where owners listen, as text; or a function that tells it anew whenever an owner is missed."""
@@ -191,9 +191,7 @@ class Directory:
     def _open(self, peer: _Peer) -> Connection:
         connect_s = min(self._deadline_s, _CONNECT_S)
         try:
-            if peer.address.scheme != TCP:
-                raise OwnerLostError(f"{peer.address}: there is no way to owners by {peer.address.scheme}.")
-            connection = TcpConnection(peer.address, self._secret, connect_s, self._deadline_s)
+            connection = open_connection(peer.address, self._secret, connect_s, self._deadline_s)
         except StrangerError as error:
             raise StrangerError(f"{peer.address}: {error}") from error
         try:

@@ -49,7 +49,7 @@ class Owner:
 
     Example:
         >>> from lightning_gnnload import Graph, GraphData, load_partition, partition_graph
-        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), x=torch.arange(8.0), train=range(8))
+        >>> ring = GraphData(Graph.from_coo(range(8), [1, 2, 3, 4, 5, 6, 7, 0]), x=torch.ones(8, 1), train=range(8))
         >>> _ = partition_graph(ring, "parts", 2, hops=0, progress=False)
         >>> owner = Owner(load_partition("parts"), [1])
         >>> owner.parts, owner.hello["tables"]
@@ -90,21 +90,25 @@ class Owner:
         """
         message = Message.from_bytes(task)
         part, operation = (message.about.get(name) for name in ("part", "operation"))
-        if type(part) is not int or (owned := self._lists.get(part)) is None:
+        if type(part) is not int or part not in self._lists:
             raise ExchangeError(f"part {part!r} is asked for, but this owner has {list(self.parts)}.")
         if len(message.arrays.get("rows", ())) > MOST_IDS:
             raise ExchangeError(f"more than {MOST_IDS} rows are asked for at once.")
         if operation == ROWS:
             return self._gather(part, message)
+        answer = Message({}, self.do(part, message)).to_bytes()
+        return Reply(len(answer), [answer])
+
+    def do(self, part: int, task: Message) -> Mapping[str, np.ndarray]:
+        """Does a task of :data:`.OPERATIONS` on a part that is here. ExchangeError: as :meth:`answer`."""
+        operation, owned = task.about.get("operation"), self._lists[part]
         if not isinstance(operation, str) or operation not in self._operations:
             raise ExchangeError(f"there is no operation {operation!r}: do client and owner run the same version?")
         try:
-            serve = self._operations[operation]
-            answer = Message({}, serve(owned, owned.rows_of(message), message)).to_bytes()
+            return self._operations[operation](owned, owned.rows_of(task), task)
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             # Of settings or columns that the operation cannot use: as bad on any other owner.
             raise ExchangeError(f"{operation} cannot be done: {type(error).__name__}: {error}") from error
-        return Reply(len(answer), [answer])
 
     def _gather(self, part: int, message: Message) -> Reply:
         table, stores = message.about.get("table"), self.partition.parts[part].stores

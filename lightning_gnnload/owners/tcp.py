@@ -15,7 +15,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
 from lightning_gnnload.host.tcp import Frame, TcpStream, listen, stop_listening
 from lightning_gnnload.host.threads import start_thread
-from lightning_gnnload.owners.address import TCP, Address
+from lightning_gnnload.owners.address import TCP, TLS, Address
 from lightning_gnnload.owners.connection import (
     MOST_ANSWER_BYTES,
     MOST_TASK_BYTES,
@@ -72,14 +72,15 @@ class TcpFront:
         on_stranger: Callable[[str], object] = lambda why: None,
     ) -> None:
         self._owner, self._secret, self._tls, self._on_stranger = owner, secret, tls, on_stranger
+        address = Address(TLS if tls else TCP, host, port)
         try:
             self._listener = listen(host, port)
         except OSError as error:
             raise AddressError(
-                f"nobody can listen at {Address(TCP, host, port)}: {error}. Give an address of this machine and a port "
+                f"nobody can listen at {address}: {error}. Give an address of this machine and a port "
                 "that is free, or port 0 for any."
             ) from error
-        self.address = Address(TCP, host, self._listener.getsockname()[1])
+        self.address = Address(address.scheme, host, self._listener.getsockname()[1])
         # Guards what follows, which the accepting thread shares with those of connections.
         self._lock = threading.Lock()
         self._strangers: deque[Any] = deque()

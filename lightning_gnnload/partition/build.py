@@ -20,7 +20,7 @@ from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.host.progress import ProgressLines, shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
-from lightning_gnnload.partition.head import carried, columns_of
+from lightning_gnnload.partition.head import array_names, carried
 from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
@@ -138,7 +138,11 @@ def partition_graph(
             "phases": list(names),
             "settings": {"seed": seed, **_settings(way)},
             "parts": checksums,
-            **({} if rows is None else {"rows": rows.described(), "columns": columns_of(graph)}),
+            **(
+                {}
+                if rows is None
+                else {"rows": rows.described(), "columns": array_names(graph), "order_checksum": graph.order_checksum}
+            ),
         }
         describe = partial(write_manifest, target, **{"num_nodes": graph.num_nodes, **written})
         # Measuring maps the folder, which takes a manifest: it is written without the report, then with it.

@@ -34,6 +34,6 @@ def carried(data: GraphData, *, features: bool) -> GraphData:
     return data
 
 
-def columns_of(graph: Graph) -> list[str]:
+def array_names(graph: Graph) -> list[str]:
     """Returns the names of the arrays that a graph has, by which one without lists tells what it lacks."""
     return [name for name in Graph.ARRAYS if getattr(graph, name) is not None]

@@ -72,7 +72,7 @@ def write_parts(
         part_path = folder / part_folder(part)
         part_path.mkdir(mode=0o700)
         more = {} if rows is None else rows.write(part_path, nodes[: int(is_own.sum())])
-        _write_part(part_path, graph, nodes, reach, local, part_seeds, more)
+        _write_part(part_path, graph, nodes, reach, local, part_seeds, more, keeps_order=rows is not None)
         with OpenFolder(part_path) as written:
             checksums.append(manifest_checksum(written))
     advance("Writing parts", 1.0)
@@ -185,6 +185,8 @@ def _write_part(
     local: np.ndarray,
     seeds: Mapping[str, np.ndarray],
     more: Mapping[str, Any],
+    *,
+    keeps_order: bool,
 ) -> None:
     """Writes one part's graph and seeds; ``nodes`` in its own order, ``local`` the place of each in it. ``more`` has
     the entries of what was written before."""
@@ -203,7 +205,8 @@ def _write_part(
     entries = {name: _write_array(folder, name, array) for name, array in arrays.items()}
     narrow = _index_dtype(len(nodes))
     columns: dict[str, Column] = {"indices": lambda edges: local[graph.indices[edges]].astype(narrow, copy=False)}
-    for name in ("edge_weight", "edge_type", "edge_time"):
+    # By the ids of the user's edges, owners look links up; parts that sample alone take none.
+    for name in ("edge_weight", "edge_type", "edge_time", *(["edge_order"] if keeps_order else [])):
         if getattr(graph, name) is not None:
             columns[name] = getattr(graph, name).__getitem__
     if graph.types is not None:

@@ -17,8 +17,8 @@ _MOST_READ = 1 << 48
 
 @dataclass(frozen=True)
 class Timing:
-    """Which thread of which global rank made a mini-batch, when (``time.monotonic``, one clock for all processes of a
-    machine), and how long sampling, gathering and the processor took."""
+    """Which thread of which global rank made a mini-batch, when (``time.monotonic`` of this machine, a reader's, too),
+    and how long sampling, gathering and the processor took."""
 
     made_by: int
     thread: str
@@ -81,17 +81,22 @@ class Payload:
         }
 
     @classmethod
-    def from_json(cls, message: Any) -> Payload:
-        """Raises QueueProtocolError where ``message`` is not what :meth:`to_json` returns."""
+    def from_json(cls, message: Any, clock_s: float = 0.0) -> Payload:
+        """Reads what :meth:`to_json` returned where the clock is ``clock_s`` behind this machine's. Raises
+        QueueProtocolError: it is something else."""
         try:
             header = Header.of_numbers(Schema.of_text(message["schema"]), message["header"])
             payload = cls(header, Timing(*message["timing"]), tuple(starmap(TierReads, message["reads"])))
             payload._check()
+            payload = payload if not clock_s else payload._later(clock_s)
         except (TypeError, KeyError, ValueError) as error:
             raise QueueProtocolError(
                 f"a mini-batch's description is malformed: {error!r} in {message!r:.200}"
             ) from error
         return payload
+
+    def _later(self, seconds: float) -> Payload:
+        return replace(self, timing=replace(self.timing, began_s=self.timing.began_s + seconds))
 
     def _check(self) -> None:
         for read in self.reads:

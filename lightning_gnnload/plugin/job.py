@@ -29,6 +29,9 @@ class Role(Enum):
 class RolePlan:
     """Divides the local ranks of each machine into trainers, which come first, and samplers.
 
+    All ranks of the last ``sampler_nodes`` machines sample, for the trainers of all others. ``node_rank`` is the
+    machine whose local ranks are asked about.
+
     Lightning's world consists of the trainers alone, numbered from 0 over all machines; samplers come after them. A
     machine's only rank has both roles: it counts as a trainer, and samples in threads of its own. Raises
     RoleConfigError: no sampler, or no rank left to train.
@@ -39,39 +42,69 @@ class RolePlan:
         >>> plan = RolePlan(num_devices=4, num_samplers=1)
         >>> [plan.role(rank).value for rank in range(4)]
         ['trainer', 'trainer', 'trainer', 'sampler']
+        >>> RolePlan(num_devices=4, num_samplers=0, num_nodes=3, sampler_nodes=1).world_size
+        8
     """
 
     num_devices: int
-    num_samplers: int
+    num_samplers: int  # of each machine that trains
     num_nodes: int = 1
+    sampler_nodes: int = 0
+    node_rank: int = 0
 
     def __post_init__(self) -> None:
-        if self.num_samplers < 1:
+        if self.num_samplers < 0 or self.num_samplers + self.sampler_nodes < 1:
             raise RoleConfigError(
-                f"samplers={self.num_samplers}: FactoredStrategy needs at least one sampler. "
-                f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
+                f"samplers={self.num_samplers}: FactoredStrategy needs at least one sampler, on each machine or, with "
+                f"sampler_nodes=, on other machines. To sample inside the training ranks, use strategy='auto' or "
+                f"'ddp' with the same data module."
             )
         if self.num_samplers >= self.num_devices and not self.is_lone:
+            without = " Or samplers=0, as sampler_nodes sample for them." if self.sampler_nodes else ""
             raise RoleConfigError(
                 f"samplers={self.num_samplers} of devices={self.num_devices} leaves no device to train on. "
                 f"Use fewer samplers, or Trainer(devices={self.num_samplers + 1}) or more, "
-                f"or let ranks share devices with FactoredStrategy(trainers=1, samplers={self.num_samplers})."
+                f"or let ranks share devices with FactoredStrategy(trainers=1, samplers={self.num_samplers}).{without}"
+            )
+
+    def check_nodes(self) -> None:
+        """Raises RoleConfigError: no machine is left to train on."""
+        if self.sampler_nodes and self.num_training_nodes < 1:
+            raise RoleConfigError(
+                f"sampler_nodes={self.sampler_nodes} of num_nodes={self.num_nodes} leaves no machine to train on. "
+                f"num_nodes counts all machines: use Trainer(num_nodes={self.sampler_nodes + 1}) or more."
             )
 
     @property
     def is_lone(self) -> bool:
         """Whether each machine has one rank, which trains and samples."""
-        return self.num_devices == 1 and self.num_samplers == 1
+        return self.num_devices == 1 and self.num_samplers == 1 and not self.sampler_nodes
+
+    @property
+    def num_training_nodes(self) -> int:
+        """The number of machines that have trainers; they come first."""
+        return self.num_nodes - self.sampler_nodes
+
+    @property
+    def only_samples(self) -> bool:
+        """Whether this machine has no trainer."""
+        return self.sampler_nodes > 0 and self.node_rank >= self.num_training_nodes
 
     @property
     def num_trainers(self) -> int:
-        """The number of trainers of each machine."""
-        return 1 if self.is_lone else self.num_devices - self.num_samplers
+        """The number of trainers of this machine."""
+        return 0 if self.only_samples else self._trainers_of_each
 
     @property
     def world_size(self) -> int:
         """The number of trainers of all machines, which are Lightning's world."""
-        return self.num_nodes * self.num_trainers
+        return self.num_training_nodes * self._trainers_of_each
+
+    @property
+    def remote_samplers(self) -> range:
+        """The global ranks of the samplers that serve trainers of other machines."""
+        first = self.world_size + self.num_training_nodes * self.num_samplers
+        return range(first, first + self.sampler_nodes * self.num_devices)
 
     def role(self, local_rank: int) -> Role:
         return Role.TRAINER if local_rank < self.num_trainers else Role.SAMPLER
@@ -81,9 +114,16 @@ class RolePlan:
         return local_rank if self.role(local_rank) is Role.TRAINER else local_rank - self.num_trainers
 
     def global_rank(self, node_rank: int, local_rank: int) -> int:
-        if self.role(local_rank) is Role.TRAINER:
-            return node_rank * self.num_trainers + local_rank
-        return self.world_size + node_rank * self.num_samplers + self.index(local_rank)
+        """The rank in Lightning's world, or beyond it, of a local rank of any machine."""
+        if node_rank >= self.num_training_nodes:
+            return self.remote_samplers[(node_rank - self.num_training_nodes) * self.num_devices + local_rank]
+        if local_rank < self._trainers_of_each:
+            return node_rank * self._trainers_of_each + local_rank
+        return self.world_size + node_rank * self.num_samplers + local_rank - self._trainers_of_each
+
+    @property
+    def _trainers_of_each(self) -> int:
+        return 1 if self.is_lone else self.num_devices - self.num_samplers
 
 
 @dataclass(frozen=True)

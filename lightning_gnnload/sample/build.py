@@ -37,6 +37,7 @@ class ArenaBuilder:
         ArenaTooSmall: let it pass; the caller comes back with a larger arena.
 
     Example:
+        >>> from lightning_gnnload import Graph
         >>> graph = Graph.from_coo(src=[1, 2, 2], dst=[0, 0, 1])
         >>> build = ArenaBuilder(graph, np.array([0]), np.empty(1024, np.uint8))
         >>> build.nodes.tolist()
@@ -170,17 +171,17 @@ def draw_words(key: DrawKey, hop: int, nodes: np.ndarray, count: int) -> np.ndar
     return words.reshape(len(nodes), 4 * counter.shape[1])[:, :count]
 
 
-def check_seeds(seeds: np.ndarray, num_nodes: int, of_query: np.ndarray | None = None) -> None:
-    """Raises SeedError: a seed is not a node, or repeats; for the same query, where ``of_query`` tells of which each
-    is."""
+def check_seeds(seeds: np.ndarray, num_nodes: int, query_numbers: np.ndarray | None = None) -> None:
+    """Raises SeedError: a seed is not a node, or repeats; for the same query, where ``query_numbers`` tell of which
+    each is."""
     if (bad := _first_outside(seeds, num_nodes)) is not None:
         raise SeedError(
             f"seeds[{bad}] is {seeds[bad]}, but the graph has {num_nodes} nodes; ids must lie in [0, {num_nodes})."
         )
-    order = np.argsort(seeds, kind="stable") if of_query is None else np.lexsort((of_query, seeds))
+    order = np.argsort(seeds, kind="stable") if query_numbers is None else np.lexsort((query_numbers, seeds))
     is_same = np.diff(seeds[order]) == 0
-    if of_query is not None:
-        is_same &= np.diff(of_query[order]) == 0
+    if query_numbers is not None:
+        is_same &= np.diff(query_numbers[order]) == 0
     repeats = np.flatnonzero(is_same)
     if len(repeats):
         first, second = order[repeats[0]], order[repeats[0] + 1]

@@ -141,7 +141,7 @@ class HGTSampler(Sampler):
     def _first(self, hops: int) -> HGTSampler:
         """Returns the sampler of its first hops, of which the nodes alone are wanted."""
         counts = self.num_samples
-        first = {name: each[:hops] for name, each in counts.items()} if isinstance(counts, dict) else counts[:hops]
+        first = {name: by_hop[:hops] for name, by_hop in counts.items()} if isinstance(counts, dict) else counts[:hops]
         return HGTSampler(first, num_layers=1, max_neighbors=self.max_neighbors)
 
     def _table(self, types: GraphTypes | None) -> np.ndarray:

@@ -189,6 +189,8 @@ class RandomWalkSampler(Sampler):
         ops.check_visits(rounds)
         self.metapath = None if metapath is None else check_metapath(metapath)
         self.walks = replace(rounds, length=rounds.length * len(self.metapath or [None]))
+        self.walk_length, self.num_walks = walk_length, num_walks  # of which metapaths make longer walks
+        self.termination_prob, self.restart_prob = termination_prob, restart_prob
         self.num_neighbors = int(num_neighbors)
         self.include_self = include_self
         self.normalize = normalize

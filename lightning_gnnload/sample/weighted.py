@@ -113,7 +113,7 @@ class WeightedNeighborSampler(NeighborSampler):
     def check_graph(self, graph: Graph) -> None:
         if self.on_zero == "ignore":
             return
-        nodes = nodes_of_zero_weight(graph, by_type=graph.types is not None or self._is_typed)
+        nodes = graph.zero_weight_nodes(by_type=graph.types is not None or self._is_typed)
         self._tell_zero(graph.names_of(nodes))
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
@@ -160,11 +160,3 @@ class WeightedNeighborSampler(NeighborSampler):
     def __repr__(self) -> str:
         on_zero = f", on_zero={self.on_zero!r}" if self.on_zero != "ignore" else ""
         return f"Weighted{super().__repr__().removesuffix(')')}{on_zero})"
-
-
-def nodes_of_zero_weight(graph: Graph, *, by_type: bool) -> np.ndarray:
-    """Returns the nodes whose edges, or those of any one type, all weigh zero: int64, ascending."""
-    if not by_type:
-        return graph.alias_table.zero_nodes
-    begins = graph.typed_lists.run_ptr[graph.run_alias_table.zero_nodes]
-    return np.unique(np.searchsorted(graph.indptr, begins.astype(np.int64), side="right") - 1)

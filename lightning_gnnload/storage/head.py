@@ -50,6 +50,7 @@ class Head:
         for name, array in per_node.items():
             if array.shape != (partition.num_nodes,):
                 raise GraphFormatError(f"{name} is {list(array.shape)}, but one a node is needed.")
+        order_checksum = described.get("order_checksum")
         graph = RemoteGraph(
             partition.num_nodes,
             described["num_edges"],
@@ -57,6 +58,7 @@ class Head:
             columns,
             types=open_types(self.manifest),
             clock=open_clock(self.manifest, self.arrays),
+            order_checksum=order_checksum if type(order_checksum) is int else None,
             **per_node,
         )
         return open_data(self.manifest, self.arrays, graph, self.stores)
@@ -83,18 +85,18 @@ def parted_tables(
     tables = {}
     for name, entry in rows.items():
         dtype, shape = array_shape(path, name, entry)
-        places: Places
+        row_places: Places
         if name == "edge_x" or name.startswith("edge."):
             if edges is None or shape[:1] != [described["num_edges"]]:
                 raise GraphFormatError(f"{name} must have a row for each of {described['num_edges']} edges.")
-            places = edges
+            row_places = edges
         else:
             first = firsts.get(name)
             most = manifest["num_nodes"] - (first or 0)
             if shape[0] > most or (first is None and shape[0] != most):
                 raise GraphFormatError(f"{name} is {shape}, but the graph has {manifest['num_nodes']} nodes.")
-            places = _node_places(numbering, first or 0)
-        tables[name] = PartedTable(shape[0], tuple(shape[1:]), dtype, places)
+            row_places = _node_places(numbering, first or 0)
+        tables[name] = PartedTable(shape[0], tuple(shape[1:]), dtype, row_places)
     return tables
 
 

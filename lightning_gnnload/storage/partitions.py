@@ -105,7 +105,7 @@ class StoredPartition(Partition):
 
 def load_partition(
     folder: str | os.PathLike[str], *, verify: bool = False, features: Literal["mapped", "disk"] = "mapped"
-) -> Partition:
+) -> StoredPartition:
     """Maps a folder written by :func:`.partition_graph`. A part is mapped when it is first used.
 
     Sizes, dtypes and ranges are always checked; ``verify`` also reads every byte and compares checksums. All parts are

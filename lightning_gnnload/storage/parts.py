@@ -151,7 +151,7 @@ class StoredParts(Sequence[Part]):
         stores: dict[str, FeatureStore] = {}
         for name, table in self._tables.items():
             rows = arrays.get(name)
-            first = getattr(table.places, "first", None)
+            first = getattr(table.row_places, "first", None)
             bounds = None if first is None else np.searchsorted(own_nodes, (first, first + table.num_rows))
             num_rows = num_edges if bounds is None else int(bounds[1] - bounds[0])
             if rows is None or (tuple(rows.shape), rows.dtype) != ((num_rows, *table.row_shape), table.dtype):

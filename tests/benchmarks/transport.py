@@ -1,4 +1,5 @@
-"""What the queue between the ranks costs a trainer: prepared mini-batches through it, and in its own process.
+"""What the queue between the ranks costs a trainer: prepared mini-batches through it, by shared memory and by TCP over
+loopback as between machines, and in its own process.
 
     python -m tests.benchmarks.transport
 
@@ -10,6 +11,7 @@ work on a tensor of its own.
 from __future__ import annotations
 
 import os
+import secrets
 import statistics
 import subprocess
 import sys
@@ -28,6 +30,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener, RemoteSamplers, connect_to_remote
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
@@ -40,6 +43,7 @@ QUEUE_DEPTH = 4
 ROUNDS = 7
 ROUND_S = 0.4
 HIDDEN = 64
+QUEUES = ("queue", "tcp")
 
 
 class SameStep(Workload):
@@ -96,23 +100,24 @@ def xs(loader: Any) -> Iterator[torch.Tensor]:
 
 def measure(num_mb: int) -> dict[str, dict[str, float]]:
     """Medians over rounds that take turns, ms a batch: by consumer, then by where batches come from."""
-    job = f"transport-{uuid.uuid4().hex[:8]}"
-    sampler = subprocess.Popen([sys.executable, "-m", "tests.benchmarks.transport", job, str(num_mb)])
-    try:
-        queue = BatchQueue(
-            job,
-            trainer=0,
-            rank=0,
-            num_samplers=1,
-            queue_depth=QUEUE_DEPTH,
-            connect_timeout_s=120,
-            stall_timeout_s=120,
-            takeover=False,
+    jobs = {way: f"transport-{uuid.uuid4().hex[:8]}" for way in QUEUES}
+    samplers = {
+        way: subprocess.Popen(
+            [sys.executable, "-m", "tests.benchmarks.transport", job, str(num_mb), way],
+            stdout=subprocess.PIPE,
+            stdin=subprocess.PIPE,
         )
+        for way, job in jobs.items()
+    }
+    secret = secrets.token_bytes(32)
+    try:
+        queues = {way: open_queue(job, samplers[way], secret) for way, job in jobs.items()}
         local = SampledLoader(Prepared(num_mb))
-        remote = QueueLoader(queue, local, phase="train", loader=0, reload=0, limit=lambda: float("inf"))
         own = torch.ones(NUM_ROWS, (num_mb << 20) // (4 * NUM_ROWS))
-        sources = {"floor": iter(lambda: own, None), "in-process": xs(local), "queue": xs(remote)}
+        sources = {"floor": iter(lambda: own, None), "in-process": xs(local)}
+        for way, queue in queues.items():
+            loader = QueueLoader(queue, local, phase="train", loader=0, reload=0, limit=lambda: float("inf"))
+            sources[way] = xs(loader)
         found: dict[str, dict[str, list[float]]] = {name: {source: [] for source in sources} for name in CONSUMERS}
         for turn in range(ROUNDS + 1):
             for name, consume in CONSUMERS.items():
@@ -120,17 +125,43 @@ def measure(num_mb: int) -> dict[str, dict[str, float]]:
                     value = ms_a_batch(batches, consume)
                     if turn:  # the first warms up
                         found[name][source].append(value)
-        for source in ("in-process", "queue"):
+        for source in ("in-process", *QUEUES):
             sources[source].close()  # type: ignore[attr-defined]
-        queue.goodbye()
+        for queue in queues.values():
+            queue.goodbye()
     finally:
-        sampler.wait(120)
+        for sampler in samplers.values():
+            sampler.communicate(timeout=120)
     return {name: {source: statistics.median(v) for source, v in values.items()} for name, values in found.items()}
 
 
-def serve(job: str, num_mb: int) -> None:
+def open_queue(job: str, sampler: subprocess.Popen[bytes], secret: bytes) -> BatchQueue:
+    """The trainer's end of the queue to a sampler, which tells its port if it listens at one."""
+    assert sampler.stdin is not None
+    assert sampler.stdout is not None
+    sampler.stdin.write(secret)
+    sampler.stdin.flush()
+    port = int(sampler.stdout.readline())
+    remote = RemoteSamplers([1], lambda rank: connect_to_remote("127.0.0.1", port, secret)) if port else NO_REMOTE
+    return BatchQueue(
+        job,
+        trainer=0,
+        rank=0,
+        num_samplers=0 if port else 1,
+        queue_depth=QUEUE_DEPTH,
+        connect_timeout_s=120,
+        stall_timeout_s=120,
+        takeover=False,
+        remote=remote,
+    )
+
+
+def serve(job: str, num_mb: int, way: str) -> None:
     """The sampler's process."""
     source = Prepared(num_mb)
+    secret = sys.stdin.buffer.read(32)
+    listener = RemoteListener("127.0.0.1", secret) if way == "tcp" else None
+    print(0 if listener is None else listener.address[1], flush=True)
     SamplerService(
         job,
         sampler=0,
@@ -140,22 +171,24 @@ def serve(job: str, num_mb: int) -> None:
         num_threads=1,
         open_source=lambda spec: source,
         connect_timeout_s=120,
+        listener=listener,
     ).serve()
 
 
 def main() -> None:
     torch.set_num_threads(1)
     print(f"{os.cpu_count()} cores; ms a batch, medians of {ROUNDS} rounds of {ROUND_S} s that take turns\n")
-    print("| MB a batch | consumer | floor | in-process | queue | queue / in-process |")
-    print("| ---: | --- | ---: | ---: | ---: | ---: |")
+    print("| MB a batch | consumer | floor | in-process | queue | tcp | queue / in-process | tcp / queue |")
+    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     for num_mb in SIZES_MB:
         for name, ms in measure(num_mb).items():
-            row = " | ".join(f"{ms[source]:.3f}" for source in ("floor", "in-process", "queue"))
-            print(f"| {num_mb} | {name} | {row} | {ms['queue'] / ms['in-process']:.3f} |", flush=True)
+            row = " | ".join(f"{ms[source]:.3f}" for source in ("floor", "in-process", *QUEUES))
+            ratios = f"{ms['queue'] / ms['in-process']:.3f} | {ms['tcp'] / ms['queue']:.2f}"
+            print(f"| {num_mb} | {name} | {row} | {ratios} |", flush=True)
 
 
 if __name__ == "__main__":
-    if len(sys.argv) == 3:
-        serve(sys.argv[1], int(sys.argv[2]))
+    if len(sys.argv) == 4:
+        serve(sys.argv[1], int(sys.argv[2]), sys.argv[3])
     else:
         main()

@@ -2,7 +2,8 @@
 
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
 where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
-takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, CONNECT_TIMEOUT_S how long
+takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, SAMPLER_NODES how many of
+them only sample, CONNECT_TIMEOUT_S how long
 ranks wait for each other, and SETUP_TIMEOUT_S how long a sampler may get nowhere.
 """
 
@@ -181,6 +182,7 @@ def main() -> None:
         stall_timeout_s=STALL_TIMEOUT_S,
         connect_timeout_s=float(os.environ.get("CONNECT_TIMEOUT_S", 30 * launch.PATIENCE)),
         setup_timeout_s=SETUP_TIMEOUT_S,
+        sampler_nodes=int(os.environ.get("SAMPLER_NODES", 0)),
         start_method=how if how in ("spawn", "fork") else "popen",
     )
     strategy.losses = losses

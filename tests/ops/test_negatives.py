@@ -312,3 +312,28 @@ def test_wrong_arguments():
     with pytest.raises(SamplerConfigError, match="edge_order"):
         find_edges(lists, graph.indices, 0, np.array([3]), edge_ids=np.array([0]))
     assert not mark_edges(lists, graph.indices, 0, np.array([-7, 1 << 60]), np.array([3, 4])).any()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_negatives_go_on_where_they_are_told_to(seed):
+    """Without lists, each begun by the try at which the lists left it: the same negatives."""
+    case = random_case(np.random.default_rng(seed))
+    src, dst = case.ends
+    asked = {"src": src, "dst": dst, "corrupt": "both", "tries": 5}
+    rows, key, tried = np.arange(len(src)), DrawKey(1, 2, 3), np.zeros((len(src), 3), np.int64)
+    whole = draw_negatives(*case.lists, case.sources, rows, key, 3, **asked, tried=tried)
+    assert whole.tolist() == draw_negatives(*case.lists, case.sources, rows, key, 3, **asked).tolist()
+    assert tried[whole < 0].tolist() == [5] * int((whole < 0).sum())
+    graph = case.graph
+    empty = Graph.from_hetero(
+        dict(zip(graph.types.node_types, graph.types.num_nodes, strict=True)),
+        {kind: ([], []) for kind in graph.types.edge_types},
+    )
+    lists = empty.typed_lists, empty.indices, case.edge_type
+    assert draw_negatives(*lists, case.sources, rows, key, 3, **asked, tried=tried.copy()).tolist() == whole.tolist()
+    for wrong in (np.full_like(tried, 6), np.full_like(tried, -1)):
+        with pytest.raises(SeedError, match=r"tried\[0, 0\] is (6|-1), but must lie in \[0, 5\]"):
+            draw_negatives(*lists, case.sources, rows, key, 3, **asked, tried=wrong)
+    for wrong in (tried[:, :2].copy(), tried.astype(np.int32), tried.ravel()):
+        with pytest.raises(GnnLoadError, match="tried"):
+            draw_negatives(*lists, case.sources, rows, key, 3, **asked, tried=wrong)

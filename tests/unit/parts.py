@@ -55,6 +55,7 @@ def _part(graph: Graph, index: int, owned: np.ndarray, seeds: Mapping[str, np.nd
             np.array([local[source] for source in graph.indices[kept].tolist()], np.int32),
             None if graph.edge_weight is None else graph.edge_weight[kept],
             graph.edge_types_of(kept) if has_types else None,
+            None if graph.edge_order is None or hops else graph.edge_order[kept],
             origin=origin,
             edge_time=None if graph.edge_time is None else graph.edge_time[kept],
             node_time=None if graph.node_time is None else graph.node_time[nodes],

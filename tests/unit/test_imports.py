@@ -95,7 +95,7 @@ def test_every_name_is_there_and_no_other() -> None:
         lightning_gnnload.GraphLoader  # noqa: B018
 
 
-LIBRARIES = {"": "torch", ".pyg": "torch_geometric", ".models": "torch", ".dgl": "dgl"}
+LIBRARIES = {"": "torch", ".pyg": "torch_geometric", ".models": "torch", ".dgl": "dgl", ".ray": "ray"}
 PACKAGES = [package for package in LIBRARIES if find_spec(f"lightning_gnnload{package}")]
 
 

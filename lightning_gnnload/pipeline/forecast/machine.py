@@ -63,6 +63,7 @@ class Machine:
         disk_gb_s: a disk's rate.
         network_gb_s: between machines.
         stages: of one mini-batch of ``stage_seeds`` seeds, where they were measured there.
+        step_ms: a training step of so many seeds on a device, where that alone was measured there; 0: it was not.
     """
 
     cores: int
@@ -75,6 +76,7 @@ class Machine:
     network_gb_s: float = 1.25
     stages: BatchWork | None = None
     stage_seeds: int = 1024
+    step_ms: float = 0.0
     is_here: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -83,6 +85,7 @@ class Machine:
                 raise PlanError(f"machine: {name} is {getattr(self, name)!r}; a whole number of at least 1 is needed.")
         for name in ("memory_gib", "rows_gb_s", "peer_gb_s", "disk_gb_s", "network_gb_s"):
             check_number(f"machine: {name}", getattr(self, name), _MOST, least=1e-6)
+        check_number("machine: step_ms", self.step_ms, _MOST)
 
     @property
     def memory_bytes(self) -> int:

@@ -187,9 +187,14 @@ def _measured_of(values: Mapping[str, Any]) -> MeasuredRun:
     if len(rates["ratios"]) != len(rates["hit_rates"]):
         raise PlanError("cache: there is not one of the hit_rates for each of the ratios.")
     effect = CacheEffect(**rates, **_numbers("cache", cache))
+    hops = tuple((float(nodes), float(edges)) for nodes, edges in values.pop("hops", ()))
+    shares = tuple(float(size) for size in values.pop("batch_sizes", ()))
+    for number in (*(count for hop in hops for count in hop), *shares):
+        check_number("hops and batch_sizes", number, _MOST_BYTES)
     for name, ms in values["formats"].items():
         check_number(f"formats: {name}", ms, _MOST_BYTES)
-    return MeasuredRun(works, sizes, data, mine=layout, slowdown=slowdown, cache=effect, **_numbers("measured", values))
+    further = {"hops": hops, "batch_sizes": shares, **_numbers("measured", values)}
+    return MeasuredRun(works, sizes, data, mine=layout, slowdown=slowdown, cache=effect, **further)
 
 
 def _numbers(name: str, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -17,8 +17,9 @@ from lightning_gnnload.pipeline.forecast.memory import (
     needed_bytes,
     what_does_not_fit,
 )
+from lightning_gnnload.pipeline.forecast.run import StepForecast
 from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR
-from lightning_gnnload.pipeline.forecast.steps import StepForecast, forecast_step
+from lightning_gnnload.pipeline.forecast.steps import forecast_step
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 _MOST_RANKS = 8
@@ -68,6 +69,9 @@ class MeasuredRun:
         draws_on_device: mini-batches are drawn where there is a device.
         formats: by batch format, what a mini-batch takes to convert, in ms.
         foreign_load: the share of the cores that other processes used meanwhile.
+        hops: nodes that are asked for their lists, and edges drawn of them, by hop, of a mini-batch of as many seeds as
+            the largest of ``sizes``; empty: not measured.
+        batch_sizes: of mini-batches, as shares of their mean.
         meeting_ms: what trainers without devices take in each step to meet, beside what their gradients take to go from
             one to another; None: not measured.
     """
@@ -86,6 +90,8 @@ class MeasuredRun:
     cache: CacheEffect = CacheEffect()
     formats: dict[str, float] = field(default_factory=dict)
     foreign_load: float = 0.0
+    hops: tuple[tuple[float, float], ...] = ()
+    batch_sizes: tuple[float, ...] = ()
     meeting_ms: float | None = None
 
     @property
@@ -143,6 +149,9 @@ class MeasuredRun:
         row_mb = self.data.row_bytes / 1e6
         hits = self.cache.hit_rate(layout.cache)
         core_ms = work.train_work_ms + max(work.train_fixed_ms - work.train_python_ms, 0.0)
+        step_ms = core_ms * self.copy_gb_s / gpu.memory_gb_s
+        if machine.step_ms:
+            step_ms = machine.step_ms * self.seeds_of(layout, machine) / machine.stage_seeds
         return replace(
             work,
             sample_ms=0.0 if self.draws_on_device else work.sample_ms,
@@ -152,7 +161,7 @@ class MeasuredRun:
             draw_device_ms=gpu.draw_ms + size.num_edges / gpu.edges_per_ms if self.draws_on_device else 0.0,
             gather_device_ms=hits * size.num_nodes * row_mb / gpu.rows_gb_s,
             gather_link_ms=(1 - hits) * size.num_nodes * row_mb / machine.rows_gb_s,
-            train_device_ms=core_ms * self.copy_gb_s / gpu.memory_gb_s,
+            train_device_ms=step_ms,
             train_work_ms=0.0,
             train_fixed_ms=0.0,
         )

@@ -35,7 +35,7 @@ class TrainerConnections:
         listener: wire.Listener,
         *,
         ranks: Mapping[int, int],
-        welcome: Callable[[wire.QueueChannel, wire.Message], TrainerPeer],
+        welcome: Callable[[wire.Channel, wire.Message], TrainerPeer],
         hear: Callable[[TrainerPeer, wire.Message, list[int]], None],
         ended: Callable[[TrainerPeer], None],
     ) -> None:
@@ -45,7 +45,7 @@ class TrainerConnections:
         self._hear = hear
         self._ended = ended
         self._selector = selectors.DefaultSelector()
-        self._peers: dict[wire.QueueChannel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
+        self._peers: dict[wire.Channel, TrainerPeer | None] = {}  # None: it has not introduced itself yet
         self._refusals = _Refusals()
 
     def run(self, is_over: Callable[[], bool]) -> None:
@@ -63,7 +63,7 @@ class TrainerConnections:
                     if key.fileobj is self.listener:
                         self._accept()
                     else:
-                        self._read(cast(wire.QueueChannel, key.fileobj))
+                        self._read(cast(wire.Channel, key.fileobj))
         finally:
             self._selector.close()
             self._refusals.report(is_last=True)
@@ -76,7 +76,7 @@ class TrainerConnections:
         with suppress(BlockingIOError):
             for _ in range(_AT_ONCE):
                 try:
-                    newcomer = wire.accept(self.listener)
+                    newcomer = self.listener.accept()
                 except QueueProtocolError as error:
                     # Who merely finds the address must not end the job.
                     self._refusals.note(str(error))
@@ -84,7 +84,7 @@ class TrainerConnections:
                 self._peers[newcomer] = None
                 self._selector.register(newcomer, selectors.EVENT_READ)
 
-    def _read(self, channel: wire.QueueChannel) -> None:
+    def _read(self, channel: wire.Channel) -> None:
         trainer = self._peers[channel]
         try:
             message, fds = channel.receive()
@@ -105,7 +105,7 @@ class TrainerConnections:
         if message["kind"] != "hello":
             self._refuse(channel, f"it began with {message!r:.200}, not with hello")
         elif self._ranks.get(message["trainer"]) != message["rank"]:
-            self._refuse(channel, f"no trainer of this machine says {message!r:.200}; their ranks are {self._ranks}")
+            self._refuse(channel, f"no trainer of this sampler says {message!r:.200}; their ranks are {self._ranks}")
         elif message["trainer"] in self._here():
             self._refuse(channel, f"trainer rank {message['rank']} is connected already")
         else:
@@ -116,11 +116,11 @@ class TrainerConnections:
     def _here(self) -> set[int]:
         return {trainer.index for trainer in self._peers.values() if trainer is not None}
 
-    def _refuse(self, channel: wire.QueueChannel, reason: str) -> None:
+    def _refuse(self, channel: wire.Channel, reason: str) -> None:
         self._refusals.note(reason)
         self._forget(channel)
 
-    def _forget(self, channel: wire.QueueChannel) -> None:
+    def _forget(self, channel: wire.Channel) -> None:
         self._selector.unregister(channel)
         trainer = self._peers.pop(channel)
         if trainer is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import deque
@@ -28,19 +29,21 @@ class SamplerPeer:
 
     A sampler that comes back after its end is another peer (``is_successor``); the old one stays until its last slot is
     free. ``channel`` is None before it is connected and after it is gone; ``pid`` is 0 until it has said welcome.
-    ``end`` is why it makes no more mini-batches: one that raised stays connected, and reports trainers' failures.
-    ``heard_at`` is the moment of its last message, or when its oldest due step was asked for, moved by the time in
-    which nobody listened.
+    ``is_remote``: it runs on another machine. ``end`` is why it makes no more mini-batches: one that raised stays
+    connected, and reports trainers' failures. ``heard_at`` is the moment of its last message, or when its oldest due
+    step was asked for, moved by the time in which nobody listened.
     """
 
-    def __init__(self, index: int, rank: int, *, is_successor: bool = False) -> None:
+    def __init__(self, index: int, rank: int, *, is_successor: bool = False, is_remote: bool = False) -> None:
         self.index = index
         self.rank = rank
         self.is_successor = is_successor
-        self.channel: wire.QueueChannel | None = None
+        self.is_remote = is_remote
+        self.channel: wire.Channel | None = None
         self.pid = 0
         self.end: PeerError | None = None
         self.batch_times: dict[tuple[str, int], BatchTime] = {}
+        self.called_at = -math.inf  # when it was last tried to connect to it, on another machine
         self.heard_at = time.monotonic()
         self._slots: dict[int, Slot | OpenedSlot] = {}
         self._filled: dict[int, int] = {}  # slots that hold mini-batches, and of which stream
@@ -69,7 +72,10 @@ class SamplerPeer:
 
     @property
     def pids(self) -> list[int]:
-        """Its processes: first the one that samples, last its rank, which may have forked that one and wait for it."""
+        """Its processes on this machine: first the one that samples, last its rank, which may have forked that one and
+        wait for it."""
+        if self.is_remote:
+            return []
         rank = 0 if self.channel is None else self.channel.peer_pid
         return [pid for pid in dict.fromkeys((self.pid, rank)) if pid]
 

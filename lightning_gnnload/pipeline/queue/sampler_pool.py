@@ -1,4 +1,4 @@
-"""SamplerPool: a trainer's connections to the samplers of its machine: which come, which are lost, what they send."""
+"""SamplerPool: a trainer's connections to its samplers: which come, which are lost, what they send."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import os
 import signal
 import time
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 
 from lightning_gnnload.errors import PeerError, QueueProtocolError, SamplerFailedError
 from lightning_gnnload.host import flags, processes
@@ -15,17 +15,19 @@ from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.queue import wire
 from lightning_gnnload.pipeline.queue.failure import Failure, not_started, stalled
+from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteSamplers
 from lightning_gnnload.pipeline.queue.sampler_peer import SamplerPeer
 
 _log = logging.getLogger(__name__)
 _CONNECT_INTERVAL_S = 0.02  # a listener that is not there yet can only be tried again
+_CALL_INTERVAL_S = 0.5  # likewise, on another machine
 _GOODBYE_S = 2.0
 _POLL_S = 0.2
 _LAST_GOODBYE_S = 3.0  # in failure: a batch in the making ends first
 
 
 class SamplerPool:
-    """The samplers of a machine, as one trainer is connected to them. Used by one thread.
+    """The samplers of a machine, and those of others, as one trainer is connected to them. Used by one thread.
 
     Args:
         job: name that the ranks of this job share.
@@ -35,6 +37,7 @@ class SamplerPool:
         stall_timeout_s: for messages about stalled samplers.
         known_gone: ranks of samplers whose loss was reported in an earlier launch.
         device: name of the device with which this trainer reads samplers' device memory, if any.
+        remote: samplers of other machines, which follow those of this one in ``peers``.
 
     Attributes:
         peers: the samplers, by index.
@@ -51,11 +54,12 @@ class SamplerPool:
         trainer: int,
         num_trainers: int,
         rank: int,
-        sampler_ranks: range,
+        sampler_ranks: Sequence[int],
         takeover: bool,
         stall_timeout_s: float,
         known_gone: Container[int],
         device: str = "",
+        remote: RemoteSamplers = NO_REMOTE,
     ) -> None:
         self.known_gone = known_gone
         self.device = device
@@ -65,11 +69,16 @@ class SamplerPool:
         self.rank = rank
         self.takeover = takeover
         self.stall_timeout_s = stall_timeout_s
-        self.peers = [SamplerPeer(index, rank) for index, rank in enumerate(sampler_ranks)]
+        self._remote = remote
+        self.peers = [
+            SamplerPeer(index, rank, is_remote=index >= len(sampler_ranks))
+            for index, rank in enumerate([*sampler_ranks, *remote.ranks])
+        ]
         self.report: PeerError | None = None
         self.on_message: Callable[[SamplerPeer, wire.Message, list[int]], bool] = lambda *_: False
         self.on_lost: Callable[[SamplerPeer], None] = lambda _: None
         self.on_welcome: Callable[[SamplerPeer], None] = lambda _: None
+        self._missed: Failure | None = None
         self._departed: list[SamplerPeer] = []
         # Up before the first hello: a sampler that comes back waits for those whose flags it sees.
         self._alive = Flag(flags.trainer_alive(job, trainer))
@@ -98,8 +107,10 @@ class SamplerPool:
         while awaited := [peer for peer in self.peers if peer.is_awaited and not peer.is_successor]:
             for peer in awaited:
                 is_late = patient[peer].is_over()
-                if is_late or (not self._connect(peer) and has_ended(peer.index)):
-                    if is_late:
+                # One of another machine that was lost in an earlier launch has left the job, as far as can be seen.
+                is_gone = has_ended(peer.index) if not peer.is_remote else peer.rank in self.known_gone
+                if is_late or (not self._connect(peer) and is_gone):
+                    if is_late and not peer.is_remote:
                         on_late(peer.index)
                     self.lose(peer, not_started(peer.rank, str(patient[peer]) if is_late else None), may_answer=True)
             self.pump(_CONNECT_INTERVAL_S)
@@ -150,9 +161,11 @@ class SamplerPool:
         peer.end = reason
         if isinstance(reason, SamplerFailedError):
             self.report = reason
-        if is_gone:
+        is_echo = peer.is_successor and not peer.pid
+        # Whether one of another machine listens is known only later: it is called once, and then for the next stream.
+        if is_gone and not (is_echo and peer.is_remote):
             self._connect_successor(peer, call)
-        if peer.is_successor and not peer.pid:
+        if is_echo:
             # The call was the dying one's: its listening socket can outlast its connections by an instant.
             return
         # Each trainer loses it in each launch, but it is lost once.
@@ -162,9 +175,9 @@ class SamplerPool:
 
     def lose_stalled(self, peer: SamplerPeer, doing: str) -> None:
         """Kills a sampler that is silent with steps due, so that it cannot wake up later and serve trainers that gave
-        it up."""
+        it up. That of another machine is cut off, and ends by itself when all trainers have done so."""
         reason = stalled(peer.rank, doing, self.stall_timeout_s)
-        if self.takeover:
+        if self.takeover and not peer.is_remote:
             # Up before it is killed: the other trainers see its connection end, and look for the reason then.
             self._stalled.append(Flag(flags.sampler_stalled(self.job, peer.pid)))
             processes.send_signal(peer.pid, signal.SIGKILL)
@@ -181,10 +194,10 @@ class SamplerPool:
             return error
         # No sampler was left to say why. Who is gone first is the cause; its flag may go down after its collectives.
         gone = gone or self._trainers_gone()
-        if not gone:
-            return None
-        rank = self.rank - self.trainer + gone[0]
-        return Failure("trainer", rank, True, "train", "It has left the job.").error()
+        if gone:
+            rank = self.rank - self.trainer + gone[0]
+            return Failure("trainer", rank, True, "train", "It has left the job.").error()
+        return None if self._missed is None else self._missed.error()
 
     def _trainers_gone(self) -> list[int]:
         peers = [trainer for trainer in range(self.num_trainers) if trainer != self.trainer]
@@ -192,11 +205,11 @@ class SamplerPool:
 
     def goodbye(self, outcome: MemoryFile | None, failure: Failure | None) -> None:
         """Tells all samplers that the job ends, or of a failure, and closes the outcome. The last trainer waits for the
-        samplers' end, up to ``stall_timeout_s``, and kills those that hang."""
+        end of its machine's samplers, up to ``stall_timeout_s``, and kills those that hang."""
         for peer in self.peers:
             if failure is not None:
                 peer.send("failed", **failure.to_json())
-            elif outcome is not None:
+            elif outcome is not None and (self.rank == 0 or not peer.is_remote):  # others hear of it from many
                 peer.send("bye", (outcome.fd,), num_bytes=len(outcome.array))
             else:
                 peer.send("bye", num_bytes=0)
@@ -212,9 +225,11 @@ class SamplerPool:
         late = [peer for peer in connected if not peer.ends_by(deadline)]
         if failure is None:
             self._wake(connected)
-            self._await_end(late)
+            self._await_end([peer for peer in late if not peer.is_remote])
         else:
-            for peer in late:  # it is stopped, or amid something long, and the job is over
+            for peer in (
+                peer for peer in late if peer.pids
+            ):  # it is stopped, or amid something long, and the job is over
                 processes.send_signal(peer.pids[-1], signal.SIGKILL)
         self.close()
 
@@ -251,24 +266,37 @@ class SamplerPool:
     def _connect(self, peer: SamplerPeer) -> bool:
         """Connects and says hello, if somebody listens; returns whether it is connected."""
         if peer.channel is None:
-            peer.channel = wire.connect_to_sampler(self.job, peer.index)
-            peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=self.trainer, rank=self.rank, device=self.device)
+            if peer.is_remote:
+                # It counts the trainers of all machines, and none can read its device.
+                peer.channel, here, device = self._call(peer), self.rank, ""
+            else:
+                peer.channel, here, device = wire.connect_to_sampler(self.job, peer.index), self.trainer, self.device
+            peer.send("hello", version=wire.PROTOCOL_VERSION, trainer=here, rank=self.rank, device=device)
         return peer.channel is not None
 
-    def _connect_successor(self, peer: SamplerPeer, call: wire.QueueChannel | None = None) -> None:
+    def _call(self, peer: SamplerPeer) -> wire.Channel | None:
+        if time.monotonic() < peer.called_at + _CALL_INTERVAL_S:
+            return None
+        peer.called_at = time.monotonic()
+        return self._remote.connect(peer.rank)
+
+    def _connect_successor(self, peer: SamplerPeer, call: wire.Channel | None = None) -> None:
         """Connects to whoever listens in a lost sampler's place, over ``call`` if that is still open: a rank can
         outlive its sampling process, and then serves itself."""
-        successor = SamplerPeer(peer.index, peer.rank, is_successor=True)
+        successor = SamplerPeer(peer.index, peer.rank, is_successor=True, is_remote=peer.is_remote)
         successor.channel = call
         if self._connect(successor):
             self._departed.append(peer)
             self.peers[peer.index] = successor
 
-    def _hear(self, peer: SamplerPeer, channel: wire.QueueChannel) -> None:
+    def _hear(self, peer: SamplerPeer, channel: wire.Channel) -> None:
         try:
             message, fds = channel.receive()
         except EOFError:
-            self.lose(peer, self._reason_of_end(peer))
+            if peer.is_remote and peer.is_awaited and not peer.is_successor:
+                peer.disconnect()  # perhaps it can be reached in a moment: await_all() decides how long to try
+            else:
+                self.lose(peer, self._reason_of_end(peer))
             return
         peer.heard_at = time.monotonic()
         message_kind = message["kind"]
@@ -277,7 +305,11 @@ class SamplerPool:
             return
         for fd in fds:
             os.close(fd)
-        if message_kind == "failed":
+        if message_kind == "missed":
+            self._missed = Failure(
+                "trainer", message["rank"], True, "train", "Its connection closed without a goodbye."
+            )
+        elif message_kind == "failed":
             failure = Failure.from_message(message)
             if (failure.role, failure.rank) != ("sampler", peer.rank):
                 raise failure.error()
@@ -293,7 +325,7 @@ class SamplerPool:
             )
 
     def _reason_of_end(self, peer: SamplerPeer) -> PeerError:
-        if peer.pid and flags.is_up(flags.sampler_stalled(self.job, peer.pid)):
+        if peer.pid and not peer.is_remote and flags.is_up(flags.sampler_stalled(self.job, peer.pid)):
             return stalled(peer.rank, "as another trainer saw", self.stall_timeout_s)
         stage = "sample" if peer.pid else "start"
         return Failure("sampler", peer.rank, True, stage, "Its connection closed without a goodbye.").error()

@@ -23,7 +23,7 @@ from functools import partial
 
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError, ThreadLimitError
-from lightning_gnnload.host import flags, processes, sockets
+from lightning_gnnload.host import flags, processes
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.threads import start_thread
@@ -46,6 +46,10 @@ _log = logging.getLogger(__name__)
 class SamplerService:
     """The main loop of a sampler rank, which serves the trainers of one machine until all have parted.
 
+    With a ``listener`` it serves the trainers of all other machines instead. Neither end can see then whether the other
+    one's process lives. So a trainer whose connection ends is no failure, as the cable may have been pulled: the
+    others are told, who name it if they fail themselves.
+
     Args:
         job: name that the ranks of this job share.
         sampler: which of the machine's samplers this is; ``rank`` is its global rank.
@@ -59,6 +63,8 @@ class SamplerService:
             another process). After that, trainers are told and this process ends, as its thread cannot be ended.
         takeover: the others go on when sampling raises here; this rank samples no more, and ends with the trainers.
         is_busy: whether a trainer that has not connected is at work: it is waited for up to ``setup_timeout_s``.
+        listener: where trainers of other machines connect, whose local indexes are their global ranks here. Without
+            it, trainers of this machine do.
 
     Attributes:
         handlers: for messages that others add to ``wire.KINDS``; called in the reading thread, under the service's
@@ -84,6 +90,7 @@ class SamplerService:
         first_trainer_rank: int = 0,
         takeover: bool = True,
         is_busy: Callable[[int], bool] = lambda trainer: False,
+        listener: wire.Listener | None = None,
     ) -> None:
         self.job = job
         self.sampler = sampler
@@ -99,7 +106,8 @@ class SamplerService:
         self._open_source = open_source
         self._never: set[int] = set()  # trainers that have not come yet
         self._patience = Patience(connect_timeout_s, setup_timeout_s, lambda: any(map(is_busy, self._never)))
-        self._listener = wire.listen_to_trainers(job, sampler)
+        self._is_apart = listener is not None
+        self._listener = wire.listen_to_trainers(job, sampler) if listener is None else listener
         # Over a lock that its owner may take again: _is_over() and _handle() are called under it, and fail the job.
         self._changed = threading.Condition()
         self._trainers: list[TrainerPeer] = []
@@ -109,6 +117,7 @@ class SamplerService:
         self._error: BaseException | None = None
         self._outcome: MemoryFile | None = None
         self.is_successor = False
+        self._has_met = False  # any trainer
         self._seen: set[int] = set()  # trainers that live, or did, without having connected
         self._first_bye = math.inf
         self._stopping = False
@@ -234,6 +243,7 @@ class SamplerService:
                     step=step,
                     slot=slot.number,
                     slot_bytes=slot.memory.num_bytes,
+                    num_bytes=payload.header.end,
                     memory_handle=slot.memory.memory_handle if is_new else {},
                     payload=payload.to_json(),
                 )
@@ -268,7 +278,7 @@ class SamplerService:
     def _report_opening(self) -> None:
         with self._changed:
             # Who has read nothing for minutes has many of these to read; to wait for it would keep all others waiting.
-            for trainer in (peer for peer in self._trainers if sockets.has_room(peer.channel)):
+            for trainer in (peer for peer in self._trainers if peer.channel.has_room()):
                 with contextlib.suppress(OSError):  # it is gone: the reading thread finds out why
                     trainer.channel.send("opening")
 
@@ -298,7 +308,7 @@ class SamplerService:
         except Exception as error:
             self._fail_with(error, "read")
 
-    def _welcome(self, channel: wire.QueueChannel, message: wire.Message) -> TrainerPeer:
+    def _welcome(self, channel: wire.Channel, message: wire.Message) -> TrainerPeer:
         if message["version"] != wire.PROTOCOL_VERSION:
             raise QueueProtocolError(
                 f"trainer rank {message['rank']} speaks version {message['version']} of the protocol, and this sampler "
@@ -308,6 +318,7 @@ class SamplerService:
         # Under one lock, so that nothing (a heartbeat, a batch, a failure) goes to the trainer before the welcome.
         with self._changed:
             self._trainers.append(trainer)
+            self._has_met = True
             with contextlib.suppress(OSError):  # it is gone already: its end will be read next
                 channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=self.rank, pid=os.getpid())
                 if self._breakdown is not None:
@@ -364,9 +375,22 @@ class SamplerService:
 
     def _ended(self, trainer: TrainerPeer) -> None:
         with self._changed:
-            if not trainer.has_parted:
+            if not trainer.has_parted and self._is_apart:
+                self._miss(trainer)
+            elif not trainer.has_parted:
                 self._fail(Failure("trainer", trainer.rank, True, "train", "Its connection closed without a goodbye."))
             self._changed.notify_all()
+
+    def _miss(self, trainer: TrainerPeer) -> None:
+        """Goes on without a trainer of another machine, which may connect again."""
+        for stream in trainer.streams.values():
+            stream.closed = True  # threads may be making steps of it, which _publish() then drops
+        self._trainers.remove(trainer)
+        trainer.close()
+        _log.warning("The connection of trainer rank %d has ended without a goodbye.", trainer.rank)
+        for peer in self._trainers:
+            with contextlib.suppress(OSError):  # it is gone itself
+                peer.channel.send("missed", rank=trainer.rank)
 
     # The end.
 
@@ -385,6 +409,8 @@ class SamplerService:
         missing = set(range(self.num_trainers)) - {trainer.index for trainer in self._trainers}
         if not missing:
             return False
+        if self._is_apart:
+            return self._await_remote(missing)
         # They go on without this sampler, as it came too late for them, or have not noticed yet that it is back.
         living = {index for index in missing if flags.is_up(flags.trainer_alive(self.job, index))}
         self._seen |= living
@@ -395,10 +421,20 @@ class SamplerService:
         # Those in `_seen` whose flags are down have parted since, and need no sampler.
         return bool(living if self.is_successor else living | never)
 
+    def _await_remote(self, missing: set[int]) -> bool:
+        """Whether to wait for trainers of other machines, of which nothing can be seen."""
+        if not self._patience.is_over():
+            return True
+        if not self.is_successor and not self._has_met:
+            text = f"no trainer of another machine connected in time: {self._patience}."
+            self._fail(Failure("trainer", self.first_trainer_rank + min(missing), True, "start", text))
+        # Those that are missing do without this sampler, or have parted from the process before it.
+        return False
+
     def _wake(self, late: list[TrainerPeer]) -> None:
         """Continues trainers that are stopped (SIGSTOP) when others have parted: this sampler waits for them."""
         for trainer in late:
-            if processes.wake(trainer.channel.peer_pid):
+            if trainer.channel.peer_pid and processes.wake(trainer.channel.peer_pid):
                 _log.warning("Trainer rank %d was stopped when others had parted: it is woken up.", trainer.rank)
 
     def _end_with(self, error: BaseException, stage: str) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_gnnload.errors import CudaCallError, QueueProtocolError
 from lightning_gnnload.pipeline.device_slots import DeviceSlot
-from lightning_gnnload.pipeline.queue.wire import QueueChannel
+from lightning_gnnload.pipeline.queue.wire import Channel
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 
@@ -95,7 +95,7 @@ class TrainerPeer:
     none from the others. ``device`` names the device with which it reads other processes' device memory; empty if it
     cannot."""
 
-    channel: QueueChannel
+    channel: Channel
     index: int
     rank: int
     device: str = ""

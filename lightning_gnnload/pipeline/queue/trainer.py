@@ -20,6 +20,7 @@ from lightning_gnnload.pipeline.device_slots import DeviceReader
 from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.queue.depth import LEAST, QueueDepth, depth_within
 from lightning_gnnload.pipeline.queue.failure import Failure
+from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteSamplers
 from lightning_gnnload.pipeline.queue.sampler_peer import SamplerPeer
 from lightning_gnnload.pipeline.queue.sampler_pool import SamplerPool
 from lightning_gnnload.pipeline.queue.scheduler import BatchTime, Scheduler, WorkerState
@@ -32,7 +33,7 @@ _FORGETS = 0.95  # what is left, one step later, of how long this thread did not
 
 
 class BatchQueue:
-    """The trainer's end of the queue: yields one trainer's mini-batches from all samplers of its machine.
+    """The trainer's end of the queue: yields one trainer's mini-batches from all samplers that serve it.
 
     The trainer assigns a stream's steps to the samplers as they need more (:class:`.Scheduler`). When a sampler is
     lost, the others get what was due from it: mini-batches are pure functions, so trainers need not agree, and a step
@@ -54,6 +55,7 @@ class BatchQueue:
         pinned: page-lock the slots on this side, for asynchronous copies to a CUDA device.
         reader: this trainer's device, if samplers may send mini-batches in the memory of theirs.
         queue_memory_bytes: bound of all queues of the machine; lets the depth follow the waits (:class:`.QueueDepth`).
+        remote: samplers of other machines, whose indexes follow those of this one.
 
     Attributes:
         handlers: for messages that others add to ``wire.KINDS``; called with the sampler's index, the message, and file
@@ -83,8 +85,9 @@ class BatchQueue:
         pinned: bool = False,
         reader: DeviceReader | None = None,
         queue_memory_bytes: int | None = None,
+        remote: RemoteSamplers = NO_REMOTE,
     ) -> None:
-        self.num_samplers = num_samplers
+        self.num_samplers = num_samplers + len(remote.ranks)
         self.queue_depth = queue_depth
         self.num_trainers = num_trainers
         self.queue_memory_bytes = queue_memory_bytes
@@ -112,14 +115,19 @@ class BatchQueue:
             stall_timeout_s=stall_timeout_s,
             known_gone=known_gone,
             device="" if reader is None else reader.name,
+            remote=remote,
         )
         self._pool.on_message = self._handle
         self._pool.on_lost = self._take_over
         self._pool.on_welcome = self._announce_streams
+
+        def patience(index: int) -> Patience:
+            # What a process of another machine does cannot be seen from here.
+            is_at_work = partial(is_busy, index) if index < num_samplers else lambda: False
+            return Patience(connect_timeout_s, setup_timeout_s, is_at_work)
+
         try:
-            self._pool.await_all(
-                lambda index: Patience(connect_timeout_s, setup_timeout_s, partial(is_busy, index)), has_ended, on_late
-            )
+            self._pool.await_all(patience, has_ended, on_late)
         except BaseException:
             self._pool.close()
             raise
@@ -306,7 +314,8 @@ class BatchQueue:
         if not peer.fill(message, fds, pinned=self.pinned, reader=self.reader):
             return
         self._slot_bytes = max(self._slot_bytes, message["slot_bytes"])
-        number, step, payload = message["stream"], message["step"], Payload.from_json(message["payload"])
+        clock_s = 0.0 if peer.channel is None else peer.channel.clock_s
+        number, step, payload = message["stream"], message["step"], Payload.from_json(message["payload"], clock_s)
         if number in self._streams:
             self._streams[number].came(peer, step, began_s=payload.timing.began_s, made_s=payload.timing.made_s)
         if self._has(number, step):

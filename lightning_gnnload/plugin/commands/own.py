@@ -18,23 +18,24 @@ from lightning_gnnload.host.tcp import is_loopback
 from lightning_gnnload.owners.address import (
     SECRET,
     SECRET_FILE,
-    TCP,
     Address,
     find_secret,
     make_secret,
     own_secret_file,
     read_secret,
 )
-from lightning_gnnload.owners.owner import Owner
-from lightning_gnnload.owners.tcp import TcpFront
+from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.ways import AUTHORITY_FILE, Certificate, open_front
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
-from lightning_gnnload.storage.partitions import StoredPartition, load_partition
+from lightning_gnnload.storage.partitions import load_partition
 
 _EPILOG = f"""
 FOLDER: a partition as gnnload partition ... --hops 0 writes it, of which the head and the folders of the parts to serve
 suffice. Owners and trainers know each other by a secret: a file of your own by --secret-file or {SECRET_FILE}, copied
 to all machines, or GNNLOAD_SECRET. On one machine none is needed: a secret of your own is made once. Trainers find
-owners by GNNLOAD_OWNERS=HOST:PORT,HOST:PORT. What is sent is not encrypted: listen in a network that you trust.
+owners by GNNLOAD_OWNERS=HOST:PORT,HOST:PORT. What is sent is not encrypted: listen in a network that you trust, or
+by TLS, --listen tls://HOST:PORT with --certificate and --key; trainers name who vouches for it by {AUTHORITY_FILE}.
+--listen grpc://HOST:PORT serves by Arrow Flight (extra flight), grpc+tls:// by both.
 """
 _WORDS_EACH_S = 10.0
 """Who is turned away is told of once in so long: strangers shall not fill a disk."""
@@ -48,6 +49,8 @@ def main(arguments: Sequence[str]) -> int:
         "--listen", default="127.0.0.1:0", metavar="HOST:PORT", help="default a free port, for this machine alone"
     )
     parser.add_argument("--secret-file", type=Path, metavar="FILE", help="that only you can read")
+    parser.add_argument("--certificate", type=Path, metavar="FILE", help="PEM, for tls:// and grpc+tls://")
+    parser.add_argument("--key", type=Path, metavar="FILE", help="of the certificate, PEM")
     parser.add_argument("--json", action="store_true", help="print what is served as a line of JSON")
     options = parser.parse_args(arguments)
     try:
@@ -58,15 +61,15 @@ def main(arguments: Sequence[str]) -> int:
 
 def _serve(options: argparse.Namespace) -> int:
     address = Address.parse(options.listen)
-    if address.scheme != TCP:
-        raise AddressError(f"gnnload own listens at HOST:PORT, not at {address}.")
+    if (options.certificate is None) != (options.key is None):
+        raise AddressError("a certificate and its key go together: name both, by --certificate and --key.")
+    certificate = Certificate(options.certificate, options.key) if options.certificate is not None else None
     secret = _secret(options.secret_file, address)
     partition = load_partition(options.folder)
-    assert isinstance(partition, StoredPartition)
     parts = options.parts if options.parts is not None else partition.parts_here
     if not parts:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
-    with TcpFront(Owner(partition, parts), address.host, address.port, secret, on_stranger=_told()) as front:
+    with open_front(BatchOwner(partition, parts, secret), address, secret, certificate, _told()) as front:
         if options.json:
             print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
         else:

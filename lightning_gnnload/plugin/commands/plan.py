@@ -7,6 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,14 +19,25 @@ from lightning_gnnload.errors import GnnLoadError, PlanError
 from lightning_gnnload.host.malloc import freed_memory_kept
 from lightning_gnnload.host.memory import in_units, resident_memory
 from lightning_gnnload.host.progress import shown_display
+from lightning_gnnload.pipeline.forecast.cluster import Cluster
 from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
+from lightning_gnnload.pipeline.forecast.scaling import ClusterForecast, forecast_machines
 from lightning_gnnload.pipeline.forecast.search import MeasuredRun
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
 from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planned_configuration
 from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
+from lightning_gnnload.plugin.planning.machines import (
+    add_cluster_arguments,
+    cluster_of,
+    counts_up_to,
+    draw_machines,
+    machines_headline,
+    machines_table,
+    with_gpus,
+)
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
 from lightning_gnnload.plugin.planning.trial import with_meeting
 from lightning_gnnload.plugin.strategy.profile import quietly
@@ -40,6 +52,7 @@ gnnload fit --config NAME.yaml; and NAME.png. All layouts train on as many seeds
 A machine is described as {cores: 16, memory_gib: 128, gpus: [{name: H200, count: 8}], links: {nvlink_gb_s: 450}}, and
 optionally disk: {read_gb_s: 3}, machines: 2, network: {gb_s: 12}, and stages: {seeds: 1024, sample_ms: 2, ...}, the
 times of a mini-batch that were measured there.
+With --machines 8, epochs on 1 to 8 of such machines are simulated with their links, and drawn into NAME.machines.png.
 """
 
 
@@ -59,6 +72,11 @@ def main(arguments: Sequence[str]) -> int:
         if options.compare is not None:
             return _compare(options, console)
         machine = this_machine() if options.machine is None else read_machine(options.machine)
+        cluster = None
+        if options.machines > 1 or machine.machines > 1:
+            cluster = cluster_of(options, machine)
+            machine = replace(machine, machines=cluster.machines, network_gb_s=cluster.link_gb_s)
+        machine = with_gpus(options, machine)
         # Of settings that cannot be, gnnload plan says what gnnload fit says.
         with errors_in_a_line(), quietly():
             sys.argv[1:] = rest
@@ -76,12 +94,30 @@ def main(arguments: Sequence[str]) -> int:
         if machine.cores > 1 and not machine.gpus:
             measured = _with_meeting(measured, configuration, console)
         plan = Plan.of(measured, machine)
+        forecasts = _simulated(plan, cluster) if cluster is not None else []
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload plan", error)
     _say(console, plan)
     _write(options.out, plan, configuration, rest)
-    console.print(f"Written: {', '.join(str(options.out.with_suffix(suffix)) for suffix in _SUFFIXES)}", markup=False)
+    written = [options.out.with_suffix(suffix) for suffix in _SUFFIXES]
+    if forecasts:
+        console.print(machines_table(forecasts, plan.recommended.layout))
+        console.print(f"{machines_headline(forecasts)}.", markup=False, style="bold", highlight=False)
+        written.append(options.out.with_suffix(".machines.png"))
+        draw_machines(forecasts, plan, written[-1])
+    console.print(f"Written: {', '.join(map(str, written))}", markup=False)
     return 0
+
+
+def _simulated(plan: Plan, cluster: Cluster) -> list[ClusterForecast]:
+    """Epochs of the recommended layout on up to so many machines."""
+    layout, machine = plan.recommended.layout, plan.machine
+    if layout.alternates:
+        layout = max(plan.forecasts, key=lambda forecast: (not forecast.layout.alternates, -forecast.epoch_s)).layout
+    with _progress(Console(stderr=True), "simulating") as advance:
+        return forecast_machines(
+            plan.measured, layout, machine, cluster, counts_up_to(cluster.machines), lambda count: advance(str(count))
+        )
 
 
 def _with_meeting(measured: MeasuredRun, configuration: dict[str, Any], console: Console) -> MeasuredRun:
@@ -162,7 +198,7 @@ def _say(console: Console, plan: Plan) -> None:
             f"Other processes used {measured.foreign_load:.0%} of the cores meanwhile: plan again when they are done.",
             markup=False,
         )
-    if plan.machine.gpus and not plan.machine.is_here and plan.machine.stages is None:
+    if plan.machine.gpus and not (plan.machine.is_here or plan.machine.stages or plan.machine.step_ms):
         console.print(
             "Nothing was measured on the described GPU: steps there are guessed from its memory's rate. Give stages.",
             markup=False,
@@ -219,10 +255,10 @@ def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[
 
 
 @contextmanager
-def _progress(console: Console) -> Iterator[Any]:
-    status = console.status("measuring ...")
+def _progress(console: Console, activity: str = "measuring") -> Iterator[Any]:
+    status = console.status(f"{activity} ...")
     with shown_display(status):
-        yield lambda part: status.update(f"measuring: {part} ...")
+        yield lambda part: status.update(f"{activity}: {part} ...")
 
 
 # Arguments.
@@ -244,6 +280,7 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--compare", type=Path, metavar="REPORT", help="a run's where_the_time_went.json, to show beside NAME.json"
     )
+    add_cluster_arguments(parser)
     options, rest = parser.parse_known_args(arguments)
     if options.compare is not None and rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")

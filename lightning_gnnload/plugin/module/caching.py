@@ -48,6 +48,11 @@ def cache_levels(cache: CacheSettings) -> dict[str, tuple[FeatureCache, ...]]:
     return {name: _levels(settings) for name, settings in by_name.items()}
 
 
+def cached_tables(cache: CacheSettings) -> list[str]:
+    """Returns the names of the tables that ``GraphDataModule(cache=...)`` is about."""
+    return [] if cache is None else [*cache] if isinstance(cache, dict) else ["x"]
+
+
 def _check_names(levels: Iterable[str], data: GraphData) -> None:
     for name in levels:
         if name not in data.stores:

@@ -38,15 +38,16 @@ from lightning_gnnload.plugin.compat import (
     training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
-from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache
+from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache, cached_tables
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
-from lightning_gnnload.plugin.module.owners import ModuleOwners, check_remote
+from lightning_gnnload.plugin.module.owners import MadeBy, ModuleOwners, check_remote
 from lightning_gnnload.plugin.module.packing import check_packing
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
 from lightning_gnnload.plugin.module.phase_workload import phase_workload
 from lightning_gnnload.plugin.module.sanity_log import SanityLog
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
+    WAITING_THREADS,
     check_counts,
     check_is_sampler,
     check_negatives,
@@ -72,7 +73,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
 
     Args:
         data: a GraphData, a dataset such as ``Debian()``, which stays light until ``setup``, or the folder of a graph
-            that ``gnnload build`` or :func:`.save_graph_data` wrote (:class:`.GraphFolder`).
+            that ``gnnload build`` or :func:`.save_graph_data` wrote (:class:`.GraphFolder`); or a partition whose rows
+            lie with their parts, or its folder (:class:`.PartitionFolder`).
         sampler: how neighbourhoods are drawn.
         batch_size: seeds per trainer and step; the global batch is this times the number of trainers.
         batch_format: a name in :data:`.FORMATS`: ``"blocks"`` gives a :class:`MiniBatch`, ``"dgl"`` and ``"pyg"`` what
@@ -82,8 +84,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         order: ``"shuffle"``, ``"sequential"``, ``"proximity"`` (:class:`.ProximityOrder`), ``"time"``
             (:class:`.TimeOrder`), ``"even"`` (:class:`.EvenOrder`) or a SeedOrder, for training; evaluation is
             sequential.
-        num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4; 0 samples
-            in the main thread.
+        num_threads: sampling threads of this rank; None takes half of the rank's cores, at most 4, or 8 where these
+            wait for owners; 0 samples in the main thread.
         cache: hot rows of the features on faster memory: ``FeatureCache(...)``, a list of these (nearest first),
             ``"auto"``, or None; for other tables than x, a dict of these by the tables' names. Filled for the training
             mini-batches when the first one is made, and used in all phases of a fit; a validation, test or prediction
@@ -127,6 +129,9 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             mini-batches, which are the same. ``data`` is then a partition made with ``hops=0``, or its folder, of which
             the head is enough; or a whole graph, with its ``partition``.
         features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners.
+        made_by: with ``graph``, who makes mini-batches: ``"owners"`` make whole ones, one request each, with the rows
+            of tables that have no cache here; ``"ranks"`` ask them hop by hop, and for rows. None: owners, where the
+            sampler is one of the package's own.
         packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
             mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
             told to round rows or repeat epochs. Evaluation reads the tables.
@@ -195,6 +200,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         packing: Packing | None = None,
         graph: str | list[str] | None = None,
         features: str | list[str] | None = None,
+        made_by: MadeBy = None,
         **unknown: Any,
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
@@ -210,7 +216,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         if isinstance(data, PartitionFolder) and partition is None:
             partition = data.partition
-        self.owners = ModuleOwners(graph, features, partition)
+        self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache))
         check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)
         self.eval_sampler = self.sampler if eval_sampler is None else FORMATS[batch_format].fitted(eval_sampler)
@@ -409,6 +415,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         """The number of sampling threads of this rank."""
         if self.num_threads is not None:
             return self.num_threads
+        if self.owners.is_asked:
+            return WAITING_THREADS
         return default_num_threads(1 if self.trainer is None else self.trainer.num_devices)
 
     def _num_ranks(self, phase: str) -> int | None:

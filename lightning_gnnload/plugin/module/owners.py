@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.proximity import ProximityOrder
 from lightning_gnnload.data.orders.seeds import SeedOrder
+from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.errors import LoaderConfigError
+from lightning_gnnload.errors import LoaderConfigError, SamplerConfigError
+from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.rows import RemoteFeatureStore
 from lightning_gnnload.plugin.compat import pl
+from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.graphs import stores_by_array
 from lightning_gnnload.storage.partitions import StoredPartition, load_partition
 
+_log = logging.getLogger(__name__)
 REMOTE = "remote"
 VARIABLE = "GNNLOAD_OWNERS"
 """The environment variable that lists owners' addresses, where the strategy knows none."""
+MadeBy = Literal["owners", "ranks"] | None
 Addresses = str | Sequence[str] | None
 """``"remote"``: owners of the job; one address, or a list of them; None: what is asked for lies here."""
 
@@ -37,11 +44,29 @@ class ModuleOwners:
         graph: whose lists mini-batches are drawn from.
         features: whose rows they are filled with.
         partition: whose parts they own, or its folder; None where both lie here.
+        made_by: who makes mini-batches: ``"owners"``, ``"ranks"`` that ask them hop by hop, or None: owners where they
+            can.
+        cached: names of the tables that have a cache here, whose rows therefore are asked for one by one; None: all.
     """
 
-    def __init__(self, graph: Addresses, features: Addresses, partition: Partition | Path | str | None) -> None:
+    def __init__(
+        self,
+        graph: Addresses,
+        features: Addresses,
+        partition: Partition | Path | str | None,
+        made_by: MadeBy = None,
+        cached: Collection[str] | None = (),
+    ) -> None:
         self.graph, self.features = _checked("graph", graph), _checked("features", features)
-        self.setting = partition
+        self.setting, self.made_by, self.cached = partition, made_by, cached
+        if made_by is not None:
+            check_one_of("made_by", made_by, ("owners", "ranks"), LoaderConfigError)
+        if made_by is not None and not self.graph:
+            raise LoaderConfigError(
+                f"made_by={made_by!r} is about mini-batches whose lists lie with owners. Give graph='remote', or "
+                "addresses; or leave made_by out."
+            )
+        self._batches = OwnedBatches(self._client_of(self.graph), self._addresses_of(self.graph))
         self._trainer: pl.Trainer | None = None
         self._partition: StoredPartition | None = None
         self._clients: dict[tuple[str, ...], Owners] = {}
@@ -58,7 +83,8 @@ class ModuleOwners:
         return bool(self.graph or self.features)
 
     def follow(self, trainer: pl.Trainer | None) -> None:
-        """Notes whose strategy knows owners by ``owner_addresses``: a sequence, or a function that returns one."""
+        """Notes whose strategy knows owners by ``owner_addresses``: a sequence, or a function that returns one; and,
+        where it made one, the secret that it shares with them by ``owner_secret``."""
         self._trainer = trainer
 
     def carried(self, data: GraphData) -> GraphData:
@@ -70,14 +96,14 @@ class ModuleOwners:
         partition.check(data.graph)
         if not self.features:
             return data
-        known = partition.graph_data
+        owned = partition.graph_data
         data = copy(data)
-        data.tables, data.aggregates = {**data.tables, **known.tables}, dict(data.aggregates)
+        data.tables, data.aggregates = {**data.tables, **owned.tables}, dict(data.aggregates)
         data.edge_tables = dict(data.edge_tables)
-        for name, (array, store) in zip(known.stores, stores_by_array(known).items(), strict=True):
-            if name in known.edge_stores and data.graph.has_lists:
+        for name, (array, store) in zip(owned.stores, stores_by_array(owned).items(), strict=True):
+            if name in owned.edge_stores and data.graph.has_lists:
                 continue
-            rows = RemoteFeatureStore(array, partition.parted[array], self._client_of(self.features))
+            rows = self._store(name, array, partition.parted[array])
             data.put(name, store.over(rows) if isinstance(store, QuantizedFeatureStore) else rows)
         return data
 
@@ -90,8 +116,23 @@ class ModuleOwners:
         """
         if not self.graph:
             return whole
-        sampler = CollectiveSampler(whole.sampler, self._client_of(self.graph)())
-        return Workload(**{**whole.settings(), "sampler": sampler})
+        return Workload(**{**whole.settings(), "sampler": self._sampler(whole.sampler)})
+
+    def _sampler(self, sampler: Sampler) -> Sampler:
+        if self.made_by != "ranks":
+            try:
+                return OwnedSampler(sampler, self._batches)
+            except SamplerConfigError as error:
+                if self.made_by == "owners":
+                    raise
+                _log.info("Owners draw hop by hop, and make no whole mini-batches: %s", error)
+        return CollectiveSampler(sampler, self._client_of(self.graph)())
+
+    def _store(self, name: str, array: str, table: PartedTable) -> RemoteFeatureStore:
+        is_cached = self.cached is None or name in self.cached
+        if self.made_by == "ranks" or self.graph != self.features or is_cached:
+            return RemoteFeatureStore(array, table, self._client_of(self.features))
+        return self._batches.store(array, table)
 
     def close(self) -> None:
         """Leaves the owners. Who draws or gathers later connects anew. Safe to call twice."""
@@ -119,16 +160,26 @@ class ModuleOwners:
         def connect() -> Owners:
             with self._connecting:
                 if addresses not in self._clients:
-                    named = self._of_job if addresses == (REMOTE,) else addresses
-                    self._clients[addresses] = Owners.connect(self._open(), named)
+                    is_jobs = addresses == (REMOTE,)
+                    named = self._of_job if is_jobs else addresses
+                    secret = getattr(self._strategy, "owner_secret", None) if is_jobs else None
+                    self._clients[addresses] = Owners.connect(self._open(), named, secret=secret)
                 return self._clients[addresses]
 
         return connect
 
+    def _addresses_of(self, addresses: tuple[str, ...]) -> Callable[[], Sequence[str]]:
+        return lambda: self._of_job() if addresses == (REMOTE,) else addresses
+
+    @property
+    def _strategy(self) -> Any:
+        return getattr(self._trainer, "strategy", None)
+
     def _of_job(self) -> Sequence[str]:
         """Returns the addresses that the strategy or the environment tells, as of now."""
-        told = getattr(getattr(self._trainer, "strategy", None), "owner_addresses", None)
-        addresses = told() if callable(told) else told
+        addresses = getattr(self._strategy, "owner_addresses", None)
+        if callable(addresses):
+            addresses = addresses()
         if not addresses:
             addresses = [text.strip() for text in os.environ.get(VARIABLE, "").split(",") if text.strip()]
         if not addresses:
@@ -141,10 +192,11 @@ class ModuleOwners:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves connections out, as another process makes its own."""
-        return {"graph": self.graph, "features": self.features, "setting": self.setting}
+        return {name: getattr(self, name) for name in ("graph", "features", "setting", "made_by", "cached")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["graph"] or None, state["features"] or None, state["setting"])  # type: ignore[misc]
+        graph, features, *settings = state.values()
+        self.__init__(graph or None, features or None, *settings)  # type: ignore[misc]
 
 
 def check_remote(owners: ModuleOwners, *, packing: Any, sampling_device: str, order: SeedOrder) -> None:
@@ -169,10 +221,10 @@ def check_remote(owners: ModuleOwners, *, packing: Any, sampling_device: str, or
 
 
 def _checked(name: str, addresses: Addresses) -> tuple[str, ...]:
-    given = () if addresses is None else (addresses,) if isinstance(addresses, str) else tuple(addresses)
-    if addresses is not None and not (given and all(isinstance(text, str) and text for text in given)):
+    texts = () if addresses is None else (addresses,) if isinstance(addresses, str) else tuple(addresses)
+    if addresses is not None and not (texts and all(isinstance(text, str) and text for text in texts)):
         raise LoaderConfigError(
             f"{name}={addresses!r}: give 'remote', for the owners of the job, or addresses, such as "
             "['10.0.0.2:7500', '10.0.0.3:7500']; or None where it lies here."
         )
-    return given
+    return texts

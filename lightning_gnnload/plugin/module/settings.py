@@ -87,6 +87,8 @@ ELSEWHERE = {
 """Settings of other loaders and data modules, and what says the same here."""
 
 _MAX_DEFAULT_THREADS = 4
+WAITING_THREADS = 8
+"""Threads that wait for owners cost no processor: each has a mini-batch under way."""
 
 
 def check_is_sampler(name: str, sampler: Any) -> None:

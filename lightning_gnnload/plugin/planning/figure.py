@@ -32,6 +32,9 @@ LIMITS = {
     "link": (SKY, "rows over the link"),
     "python": (INK, "Python, a process at a time"),
     "exchange": (PINK, "exchange of gradients"),
+    "network": (SKY, "the network's links, which are full"),
+    "owners": (GREEN, "the owners' cores, which are all busy"),
+    "answers": (GREY, "waiting for answers, one after the other"),
 }
 """By what limits a step: its colour, and its name for people."""
 SWITCHING = "Samplers that train (switching) give late gradients, and are recommended to those alone who have them."

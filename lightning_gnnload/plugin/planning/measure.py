@@ -6,7 +6,7 @@ import copy
 import ctypes
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from importlib.util import find_spec
@@ -24,6 +24,7 @@ from lightning_gnnload.cache.simulate import AccessTrace, presampled_curve
 from lightning_gnnload.data.features import MemoryFeatureStore
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.data.slab import Header
 from lightning_gnnload.errors import CacheConfigError, GnnLoadError, PlanError, RoleConfigError
 from lightning_gnnload.host.memory import ResidentMemory, forget_peak, resident_memory
 from lightning_gnnload.host.pages import mapped_file
@@ -43,7 +44,7 @@ from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, RehearsalSet
 
 RATIOS = (0.02, 0.05, 0.1, 0.2, 0.5)
 _TINY = 2  # seeds: what such a mini-batch takes is Python's part of any; one would be too few for batch norm
-_BATCHES = 4  # that sizes are taken from
+_BATCHES = 8  # that sizes are taken from
 _LONGEST_S, _SHORTEST_S = 2.0, 0.3
 _STAGES_SHARE = 0.4  # of the time, in rounds: a machine that others share too is faster in one second than in the next
 _READY = 5  # mini-batches that a rehearsal has in memory
@@ -80,6 +81,8 @@ class RunMeasurement:
         self._slowdown: dict[int, float] = {}
         self._size: BatchSize | None = None
         self._before = 0
+        self._hops: tuple[tuple[float, float], ...] = ()
+        self._batch_sizes: tuple[float, ...] = ()
 
     def run(self) -> MeasuredRun:
         """Measures, and returns all that was."""
@@ -122,6 +125,8 @@ class RunMeasurement:
             cache=cache,
             formats=self._formats(),
             foreign_load=foreign_load[0],
+            hops=self._hops,
+            batch_sizes=self._batch_sizes,
         )
 
     # The stages of a mini-batch.
@@ -178,6 +183,9 @@ class RunMeasurement:
             source.make(BatchRequest(0, step, 0, 1), slot).header
             for step in range(0, num_steps, max(num_steps // _BATCHES, 1))
         ][:_BATCHES]
+        hops = _hops_of(headers)
+        if hops[0][0] > (self._hops[0][0] if self._hops else 0):  # of the most seeds
+            self._hops, self._batch_sizes = hops, _shares_of(headers)
         return BatchSize(
             num_nodes=float(np.mean([header.num_nodes for header in headers])),
             num_edges=float(np.mean([header.num_edges for header in headers])),
@@ -216,6 +224,11 @@ class RunMeasurement:
         if isinstance(strategy, FactoredStrategy):
             roles = strategy.roles
             switching = bool(strategy.switching)
+            if roles.sampler_nodes:
+                raise PlanError(
+                    f"sampler_nodes={roles.sampler_nodes}: a plan is for one machine, and knows no network. Plan "
+                    "without sampler_nodes=."
+                )
             if roles.is_lone:
                 usual = replace(usual, way="factored" if switching else "auto", torch_threads=torch.get_num_threads())
                 return replace(usual, threads=strategy.num_sampler_threads, switching=switching)
@@ -300,6 +313,26 @@ class RunMeasurement:
                 )
                 took_ms[name] = _fastest_ms(convert, batch) if convert is not None else 0.0
         return took_ms
+
+
+def _hops_of(headers: Sequence[Header]) -> tuple[tuple[float, float], ...]:
+    """Nodes that are asked for their lists, and edges drawn, by hop: the means."""
+    counts = []
+    for header in headers:
+        before, nodes_before, hops = slice(0, 0), 0, []
+        for (pointers, _), span in zip(header.schema.hops, header.spans(), strict=True):
+            nodes = header.lengths[pointers] - 1
+            nested = before.stop > before.start == span.start  # it has the nearer hop's rows, too
+            hops.append((nodes - nested * nodes_before, span.stop - (before.stop if nested else span.start)))
+            before, nodes_before = span, nodes
+        counts.append(hops)
+    return tuple((float(nodes), float(edges)) for nodes, edges in np.mean(counts, axis=0))
+
+
+def _shares_of(headers: Sequence[Header]) -> tuple[float, ...]:
+    """How many input nodes mini-batches have, as shares of the mean."""
+    counts = np.array([header.num_nodes for header in headers], np.float64)
+    return tuple(map(float, counts / max(counts.mean(), 1.0)))
 
 
 def _fastest_ms(convert: Callable[[Any], Any], batch: Any) -> float:

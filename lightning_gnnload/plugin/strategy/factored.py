@@ -7,6 +7,7 @@ import itertools
 import os
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any, Literal
@@ -21,6 +22,7 @@ from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
@@ -43,6 +45,7 @@ from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.beside_ddp import loss_beside_ddp
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
+from lightning_gnnload.plugin.strategy.remote_samplers import refuse_parts
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
@@ -71,6 +74,9 @@ class FactoredStrategy(RankedStrategy):
             Each is a buffer in shared memory as large as the largest batch; with 2 or more, sampling overlaps training.
             ``"auto"`` follows the waits: it grows while trainers wait though samplers had time, and falls where nobody
             waits, from 2 to 64 within ``queue_memory_bytes`` (:class:`.QueueDepth`).
+        sampler_nodes: how many machines only sample, with all their ranks, for the trainers of all others: the last of
+            ``Trainer(num_nodes=n)``. Their mini-batches come over TCP, between ends that know the user's secret
+            (:mod:`.remote_samplers`). ``samplers`` are of each other machine then, and may be 0.
         trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
@@ -115,6 +121,7 @@ class FactoredStrategy(RankedStrategy):
         switching: bool | int = False,
         queue_depth: int | Literal["auto"] = FIRST,
         *,
+        sampler_nodes: int = 0,
         trainers: int | None = None,
         queue_memory_bytes: int | None = None,
         pin_cores: bool = False,
@@ -130,11 +137,12 @@ class FactoredStrategy(RankedStrategy):
         takers = (*FactoredStrategy.__mro__, DistributedDataParallel)
         constructors = [vars(cls)["__init__"] for cls in takers if "__init__" in vars(cls)]
         refuse_unknown("FactoredStrategy", ddp, [*itertools.chain(*map(keywords_of, constructors))])
-        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes)
+        check_role_options(samplers, trainers, queue_depth, queue_memory_bytes, sampler_nodes)
         check_run_options(
             switching,
             sampler_threads,
             takeover,
+            sampler_nodes,
             connect_timeout_s=connect_timeout_s,
             stall_timeout_s=stall_timeout_s,
             setup_timeout_s=setup_timeout_s,
@@ -166,7 +174,7 @@ class FactoredStrategy(RankedStrategy):
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
-        super().__init__(provisional, trainers, **ddp)
+        super().__init__(provisional, trainers, sampler_nodes, **ddp)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
@@ -193,11 +201,11 @@ class FactoredStrategy(RankedStrategy):
         roles = self.roles
         if roles.is_lone:
             return GatherGroup()
-        samplers = range(roles.num_trainers, roles.num_trainers + roles.num_samplers)
+        samplers = range(roles.num_trainers, roles.num_devices)
         # Without those whose process has ended: the others would wait in vain for them to come.
         ranks = [rank for rank in samplers if not flags.is_up(flags.rank_ended(self.run_name, rank))]
         if self.local_rank not in ranks:
-            return GatherGroup(is_here=False, num_machines=roles.num_nodes)
+            return GatherGroup(is_here=False, num_machines=roles.num_training_nodes)
         name = f"{self.run_name}-{self.session}"
         # Later than one that hangs gives itself up: the others name it then, and why it hung.
         return replace(self._group(True, ranks, name), silence_s=2 * self.setup_timeout_s)
@@ -215,7 +223,7 @@ class FactoredStrategy(RankedStrategy):
     def _group(self, is_here: bool, local_ranks: Sequence[int], name: str) -> GatherGroup:
         ranks = tuple(self.roles.global_rank(self.node_rank, rank) for rank in local_ranks)
         index = local_ranks.index(self.local_rank) if is_here else self.local_rank
-        machines = self.roles.num_nodes
+        machines = self.roles.num_training_nodes
         return GatherGroup(is_here, index, len(ranks), name, self.connect_timeout_s, ranks=ranks, num_machines=machines)
 
     # What a rank does.
@@ -277,13 +285,28 @@ class FactoredStrategy(RankedStrategy):
             if self.role is Role.SAMPLER:
                 # Other launchers (torchrun, a spawning parent) end the job when any rank fails.
                 starts_ranks = getattr(self.launcher, "starts_ranks", False)
-                return ranks.sample(self.job, trainer, arguments, ends_with_any_rank=not starts_ranks)
+                return ranks.sample(
+                    self.job,
+                    trainer,
+                    arguments,
+                    ends_with_any_rank=not starts_ranks,
+                    beside=self.beside_sampling,
+                )
             reader = reader_of(ranks.datamodule_in(arguments), self.root_device)
-            self.queue = ranks.open_queue(self.job, reader)
+            self.queue = ranks.open_queue(self.job, reader, self._timeout)
             # A trainer that waits for a mini-batch begins no step, where Lightning would handle a SIGTERM.
             self.queue.on_wait = compat.keep_collectives_out_of_sigterm(trainer, self.defer_sigterm)
             model = ranks.model_in(arguments, trainer)
-            return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
+            with self.beside_training(self.queue):
+                return ranks.train(self.job, trainer, model, self.queue, partial(function, *args, **kwargs))
+
+    def beside_sampling(self, service: SamplerService) -> AbstractContextManager[None]:
+        """What a subclass does in a sampler while that serves; it is entered before the service starts."""
+        return nullcontext()
+
+    def beside_training(self, queue: BatchQueue) -> AbstractContextManager[None]:
+        """What a subclass does in a trainer while it trains; it is left after the samplers were told of the end."""
+        return nullcontext()
 
     @property
     def _queue_memory_bytes(self) -> int:
@@ -306,6 +329,7 @@ class FactoredStrategy(RankedStrategy):
     def _configure_launcher(self) -> None:
         """Chooses the launcher, in every rank and in the parent of spawned ones."""
         assert self.cluster_environment is not None
+        self.roles.check_nodes()
         check_environment(self.cluster_environment, self.roles)
         self._launcher = (
             ScriptLauncher(self) if self._start_method == "popen" else SpawnLauncher(self, self._start_method)
@@ -335,6 +359,7 @@ class FactoredStrategy(RankedStrategy):
     def _queue_loader(self, dataloader: SampledLoader, index: int) -> QueueLoader:
         """The loader of a trainer, whose mini-batches come from the samplers."""
         assert self.queue is not None
+        refuse_parts(dataloader.source.workload.sampler, self.roles)
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix

@@ -14,6 +14,7 @@ import select
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any
@@ -141,6 +142,11 @@ def _signals_to(handle: Callable[[int], None]) -> AbstractContextManager[None]:
 
 @contextmanager
 def _handlers(handlers: dict[signal.Signals, Any]) -> Iterator[None]:
+    """Sets handlers of signals. Python lets the main thread alone do so: in another one, as Ray Train runs functions,
+    signals stay with whoever started the process."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield

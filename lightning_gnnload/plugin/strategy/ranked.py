@@ -20,14 +20,16 @@ from lightning_gnnload.plugin.strategy.rendezvous import check_machines, form_gr
 class RankedStrategy(pl.strategies.DDPStrategy):
     """DDP over the trainers alone, which are numbered from 0 over all machines.
 
-    ``num_samplers`` are of each machine, and may change until the ranks are launched. ``trainers``, of each machine,
-    are given where ranks share devices; None is one rank a device.
+    ``num_samplers`` are of each machine that trains, and may change until the ranks are launched; the last
+    ``sampler_nodes`` machines only sample. ``trainers``, of each machine, are given where ranks share devices; None is
+    one rank a device.
 
     Source: GNNLab (EuroSys'22), section 4 (the factored design).
     """
 
-    def __init__(self, num_samplers: int, trainers: int | None, **ddp: Any) -> None:
+    def __init__(self, num_samplers: int, trainers: int | None, sampler_nodes: int = 0, **ddp: Any) -> None:
         self.num_samplers = num_samplers
+        self.sampler_nodes = sampler_nodes
         self.trainers = trainers
         self.session = 0  # set by each launch
         # A configuration file names every inherited argument, as None where it is not set.
@@ -50,7 +52,8 @@ class RankedStrategy(pl.strategies.DDPStrategy):
     @property
     def roles(self) -> RolePlan:
         """The roles of this machine's ranks. Raises RoleConfigError: the devices leave no trainer."""
-        return RolePlan(len(self._parallel_devices or ()), self.num_samplers, self.num_nodes)
+        num_devices = len(self._parallel_devices or ())
+        return RolePlan(num_devices, self.num_samplers, self.num_nodes, self.sampler_nodes, self.node_rank)
 
     @property
     def role(self) -> Role:
@@ -58,8 +61,9 @@ class RankedStrategy(pl.strategies.DDPStrategy):
 
     @property
     def parallel_devices(self) -> list[torch.device] | None:
-        """The trainers' devices; set by Lightning, or the constructor, to those of all ranks."""
-        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers]
+        """The trainers' devices, or the samplers' of a machine without trainers; set by Lightning, or the constructor,
+        to those of all ranks."""
+        return self._parallel_devices and self._parallel_devices[: self.roles.num_trainers or None]
 
     @parallel_devices.setter
     def parallel_devices(self, devices: list[torch.device] | None) -> None:
@@ -68,7 +72,9 @@ class RankedStrategy(pl.strategies.DDPStrategy):
             devices = [devices[rank % len(devices)] for rank in range(self.trainers + self.num_samplers)]
         self._parallel_devices = devices
         if devices:
-            RolePlan(len(devices), self.num_samplers)  # an impossible one is refused before any process starts
+            RolePlan(
+                len(devices), self.num_samplers, sampler_nodes=self.sampler_nodes
+            )  # an impossible one is refused before any process starts
 
     @property
     def root_device(self) -> torch.device:

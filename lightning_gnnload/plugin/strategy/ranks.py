@@ -8,6 +8,8 @@ import logging
 import sys
 import threading
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -47,6 +49,7 @@ from lightning_gnnload.plugin.strategy import failover
 from lightning_gnnload.plugin.strategy.apply_outcome import apply_outcome
 from lightning_gnnload.plugin.strategy.launcher import Siblings
 from lightning_gnnload.plugin.strategy.outcome import Snapshot, metrics_together
+from lightning_gnnload.plugin.strategy.remote_samplers import listen_to_machines, remote_samplers
 from lightning_gnnload.plugin.strategy.rendezvous import NOTICE_S, FailureStore, leave_group
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
 
@@ -56,8 +59,9 @@ _gone: set[int] = set()
 """Samplers' ranks that earlier launches lost for good, and have reported."""
 
 
-def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
-    """Opens a trainer's queue to the samplers of its machine; ``reader`` reads the memory of their devices."""
+def open_queue(job: Job, reader: DeviceReader | None, timeout: timedelta | None) -> BatchQueue:
+    """Opens a trainer's queue to its samplers; ``reader`` reads the memory of the devices of those of its machine.
+    ``timeout`` is that of the job's store, where those of other machines are found."""
     roles, siblings = job.roles, Siblings()
     return BatchQueue(
         job.name,
@@ -78,6 +82,7 @@ def open_queue(job: Job, reader: DeviceReader | None) -> BatchQueue:
         pinned=job.device.type == "cuda",
         reader=reader,
         queue_memory_bytes=job.queue_memory_bytes,
+        remote=remote_samplers(job, timeout),
     )
 
 
@@ -143,10 +148,18 @@ def _sealed(snapshot: Snapshot | None, result: Any) -> MemoryFile | None:
         return None
 
 
-def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_with_any_rank: bool) -> Any:
+def sample(
+    job: Job,
+    trainer: pl.Trainer,
+    arguments: dict[str, Any],
+    *,
+    ends_with_any_rank: bool,
+    beside: Callable[[SamplerService], AbstractContextManager[None]],
+) -> Any:
     """Makes mini-batches until the trainers are done, then returns what the call returns on trainer 0.
 
     ``ends_with_any_rank``: whoever started the ranks ends the job when a process ends badly, be it a sampler's.
+    ``beside`` is entered while the service runs.
     """
     sources = _Sources(job, trainer, arguments)
     # Lightning collects its state from every rank under spawn, and users call save_checkpoint on every rank.
@@ -154,26 +167,30 @@ def sample(job: Job, trainer: pl.Trainer, arguments: dict[str, Any], *, ends_wit
     leave_group()  # this rank may have trained in an earlier launch
     # Sampling threads are ours; torch's would take the trainers' cores (BGL, 3.4), and do not survive a fork.
     torch.set_num_threads(1)
+    is_apart = job.roles.only_samples
     sources.service = service = SamplerService(
         job.name,
         sampler=job.roles.index(job.local_rank),
         rank=job.global_rank,
-        num_trainers=job.roles.num_trainers,
+        num_trainers=job.roles.world_size if is_apart else job.roles.num_trainers,
         world_size=job.roles.world_size,
         num_threads=job.num_sampler_threads,
         open_source=sources.open,
         connect_timeout_s=job.connect_timeout_s,
         setup_timeout_s=job.setup_timeout_s,
-        first_trainer_rank=job.roles.global_rank(job.node_rank, 0),
+        first_trainer_rank=0 if is_apart else job.roles.global_rank(job.node_rank, 0),
         takeover=job.takeover,
-        is_busy=Siblings().is_busy,  # trainers are the first local ranks
+        # Trainers are the first local ranks. What a process of another machine does cannot be seen.
+        is_busy=(lambda trainer: False) if is_apart else Siblings().is_busy,
+        listener=listen_to_machines(job) if is_apart else None,
     )
     if job.switching and trainer.state.fn == TrainerFn.FITTING:
         # It registers handlers and a thread with the service, and must do so before the service starts.
         Standby(service, partial(ModelReplica, trainer, sources.datamodule), sources.loader)
     try:
         with_failover = job.takeover and ends_with_any_rank
-        outcome = failover.serve(service, with_failover=with_failover, ignore=requeue_signals(trainer))
+        with beside(service):
+            outcome = failover.serve(service, with_failover=with_failover, ignore=requeue_signals(trainer))
     except (TrainerFailedError, TrainerDiedError) as error:
         FailureStore(job).post(error.failure)
         if error.failure.interrupted:

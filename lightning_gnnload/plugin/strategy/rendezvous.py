@@ -99,14 +99,21 @@ def _await_host(address: str, port: int, patience: Patience) -> None:
 
 
 def check_machines(store: Store, node_rank: int, roles: RolePlan) -> None:
-    """Compares the machines. Raises RoleConfigError, in every trainer: they have other numbers of ranks."""
-    store.set(f"roles/{node_rank}", f"{roles.num_trainers} trainers and {roles.num_samplers} samplers")
-    layouts = [store.get(f"roles/{node}").decode() for node in range(roles.num_nodes)]
+    """Compares the machines that train. Raises RoleConfigError, in every trainer: they have other numbers of ranks."""
+    store.set(f"roles/{node_rank}", layout(roles))
+    layouts = [store.get(f"roles/{node}").decode() for node in range(roles.num_training_nodes)]
     if len(set(layouts)) > 1:
         raise RoleConfigError(
             f"the machines of this job differ: {'; '.join(f'node {i} has {text}' for i, text in enumerate(layouts))}. "
             f"FactoredStrategy needs as many devices and samplers on each: start the same command on all."
         )
+
+
+def layout(roles: RolePlan) -> str:
+    """What must be alike on all machines of a job, in words."""
+    num_trainers = roles.world_size // roles.num_training_nodes
+    words = f"{num_trainers} trainers and {roles.num_samplers} samplers"
+    return f"{words} beside {roles.sampler_nodes} machines that sample" if roles.sampler_nodes else words
 
 
 def form_group(backend: str, store: Store, *, rank: int, world_size: int, timeout: timedelta | None) -> None:
@@ -147,6 +154,20 @@ def _listen(address: str, port: int, is_local: bool) -> int:
         bound.bind(everywhere)  # behind address translation
     bound.listen()
     return bound.detach()  # the store closes it
+
+
+def address_towards(address: str, port: int) -> str:
+    """Returns this machine's own address on the way to another one, or to itself; by that, others reach it. Raises
+    LaunchError: there is no way."""
+    try:
+        family, _, _, _, where = socket.getaddrinfo(address, port, type=socket.SOCK_DGRAM)[0]
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect(where)  # sends nothing: the kernel looks up the route
+            return str(probe.getsockname()[0])
+    except OSError as error:
+        raise LaunchError(
+            f"no way leads to MASTER_ADDR={address} from here: {error}. Set it to an address of the first machine."
+        ) from error
 
 
 def _interface_towards(address: str, port: int) -> str | None:

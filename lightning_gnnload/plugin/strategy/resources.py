@@ -59,6 +59,9 @@ def divide_cores(
         [{0, 1}, {2, 3}]
     """
     times = None if decision is None else decision.stages
+    if plan.only_samples:
+        share = len(cores) // plan.num_devices if pinned else 0
+        return Division(_cores_by_rank(cores, plan, (0, share)), sampler_threads or share) if share else Division()
     if times is None:
         return _even_division(cores, plan, sampler_threads) if pinned else Division(torch_threads=torch_threads)
     stages = stages_of(times, plan, sampler_threads)
@@ -83,6 +86,9 @@ def _even_division(cores: Collection[int], plan: RolePlan, sampler_threads: int 
     """Divides cores without measured times: evenly among ranks, or between the threads of a lone one."""
     if plan.is_lone:
         return Division(torch_threads=max(len(cores) - (sampler_threads or default_num_threads(1)), 1))
+    if not plan.num_samplers:  # other machines sample
+        share = len(cores) // plan.num_trainers
+        return Division(_cores_by_rank(cores, plan, (share, 0)), torch_threads=share) if share else Division()
     stages = [PipelineStage(float(count), count) for count in (plan.num_trainers, plan.num_samplers)]
     counts = allocate(stages, len(cores))
     if counts is None:
@@ -189,7 +195,7 @@ def default_torch_threads(job: Job) -> int | None:
     """A trainer's torch threads where nothing was measured: as many as under DDP with as many trainers. Lightning would
     divide the cores by samplers, too, which are idle most of the time where trainers have no device but cores. None
     leaves what it has set."""
-    if job.device.type != "cpu" or job.roles.is_lone or _GIVEN_THREADS is not None:
+    if job.device.type != "cpu" or job.roles.is_lone or job.roles.only_samples or _GIVEN_THREADS is not None:
         return None
     return max(len(os.sched_getaffinity(0)) // job.roles.num_trainers, 1)
 

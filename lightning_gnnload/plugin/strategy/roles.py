@@ -38,9 +38,20 @@ def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
     return 1 + next(index for index, time_ms in enumerate(every_ms) if time_ms <= enough_ms)
 
 
-def check_role_options(samplers: object, trainers: object, queue_depth: object, queue_memory_bytes: object) -> None:
+def check_role_options(
+    samplers: object, trainers: object, queue_depth: object, queue_memory_bytes: object, sampler_nodes: object
+) -> None:
     """Checks how FactoredStrategy's ranks are divided. Raises RoleConfigError: impossible, whatever the devices."""
-    if samplers != "auto" and not is_positive(samplers):
+    if type(sampler_nodes) is not int or sampler_nodes < 0:
+        raise RoleConfigError(
+            f"sampler_nodes={sampler_nodes!r}: the number of machines is needed whose ranks all sample, 0 or more."
+        )
+    if sampler_nodes and samplers == "auto":
+        raise RoleConfigError(
+            f"samplers='auto', sampler_nodes={sampler_nodes}: 'auto' weighs the ranks of one machine against each "
+            f"other, and knows no network. Give the number of each training machine's samplers; it may be 0."
+        )
+    if samplers != "auto" and not is_positive(samplers) and not (sampler_nodes and samplers == 0):
         raise RoleConfigError(
             f"samplers={samplers!r}: the number of samplers is needed, at least 1, or 'auto'. "
             f"To sample inside the training ranks, use strategy='auto' or 'ddp' with the same data module."
@@ -60,8 +71,20 @@ def check_role_options(samplers: object, trainers: object, queue_depth: object, 
     check_positive("queue_memory_bytes", queue_memory_bytes, RoleConfigError, optional=True)
 
 
-def check_run_options(switching: object, sampler_threads: object, takeover: object, **timeouts_s: float) -> None:
+def check_run_options(
+    switching: object, sampler_threads: object, takeover: object, sampler_nodes: int, **timeouts_s: float
+) -> None:
     """Checks how FactoredStrategy's ranks run. Raises RoleConfigError: an option of another type or range."""
+    if switching and sampler_nodes:
+        raise RoleConfigError(
+            f"switching={switching!r}, sampler_nodes={sampler_nodes}: samplers that train get parameters, and give "
+            f"gradients, in shared memory, which other machines have no part of. Leave one of the two out."
+        )
+    if sampler_threads == "auto" and sampler_nodes:
+        raise RoleConfigError(
+            f"sampler_threads='auto', sampler_nodes={sampler_nodes}: they are measured on a machine that trains. Give "
+            f"their number, or leave it out."
+        )
     if not isinstance(switching, int) or switching < 0:
         raise RoleConfigError(
             f"switching={switching!r}: True or False is needed, or by how many updates a sampler's gradient may be "

@@ -16,6 +16,7 @@ from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.group import RankGroup, SamplingGroup
 from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
+from lightning_gnnload.sample.parts.links import PartLookup
 
 
 def open_colleagues(partition: Partition, exchange: Exchange) -> RankGroup:
@@ -105,6 +106,11 @@ class CollectiveSampler(Relayed):
         nodes = memory[: 8 * layout.num_nodes].view(np.int64)
         nodes[:] = np.asarray(partition.node_ids)[nodes]
         return layout
+
+    @property
+    def lookup(self) -> PartLookup:
+        """By which links find edges and their negatives, where nobody has the whole graph."""
+        return PartLookup(self.colleagues)
 
     @property
     def heeds(self) -> frozenset[str]:

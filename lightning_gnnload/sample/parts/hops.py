@@ -94,8 +94,8 @@ def lay_hops(sampler: Sampler, group: SamplingGroup, draw: HopDrawer) -> LayBatc
 
         def draw_pairs(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             frontier = nodes[first:]
-            asked = pairs.asked_by(frontier, key)
-            return pairs.find(frontier, draw(hop, pairs.nodes_of(frontier), 0, key, asked))
+            hop_queries = pairs.asked_by(frontier, key)
+            return pairs.find(frontier, draw(hop, pairs.nodes_of(frontier), 0, key, hop_queries))
 
         build = _lay(sampler, ArenaBuilder(pairs, pairs.seeds, arena), key, draw_pairs)
         # Of one query that all share, to leave edges out, no node need say that it is its.

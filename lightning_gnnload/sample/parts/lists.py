@@ -167,9 +167,7 @@ def num_types(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str
 @operation
 def zero_nodes(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Lists the nodes whose edges, or those of any one type, all weigh zero, by their ids in the whole graph."""
-    from lightning_gnnload.sample.weighted import nodes_of_zero_weight
-
-    return {"nodes": owned.graph.names_of(nodes_of_zero_weight(owned.graph, by_type=bool(task.about["by_type"])))}
+    return {"nodes": owned.graph.names_of(owned.graph.zero_weight_nodes(by_type=bool(task.about["by_type"])))}
 
 
 @operation

@@ -83,5 +83,5 @@ def _runs(types: GraphTypes, destinations: np.ndarray, edge_type: np.ndarray) ->
     slot = np.zeros(len(ends_in), np.int64)
     slot[list(chain.from_iterable(types.slots))] = list(chain.from_iterable(map(range, map(len, types.slots))))
     widths = np.array([len(slots) for slots in types.slots], np.int64)
-    place = (destinations - types.first_node[node_type]) * widths[node_type]
-    return types.first_run[node_type] + place + slot[edge_type]
+    offset = (destinations - types.first_node[node_type]) * widths[node_type]
+    return types.first_run[node_type] + offset + slot[edge_type]

@@ -62,7 +62,7 @@ class PairNumbers:
         is_seed = np.zeros(len(pairs), np.bool_)
         if queries.excluded is not None:
             is_seed = np.isin(self._outer[numbers] << self._shift | self.nodes_of(pairs), self.seeds)
-        slots, of_pair = np.unique(2 * numbers + is_seed, return_inverse=True)
+        slots, slot_of_pair = np.unique(2 * numbers + is_seed, return_inverse=True)
         number, outer = slots >> 1, self._outer[slots >> 1]
         name = np.full(len(slots), key.step, np.uint32) if queries.name is None else queries.name[outer]
         until = None if self._until is None else self._until[number]
@@ -73,7 +73,7 @@ class PairNumbers:
         excluded, excluded_query = self._excluded(outer, (slots & 1).astype(np.bool_))
         return replace(
             queries,
-            of_seed=of_pair.astype(np.int32),
+            of_seed=slot_of_pair.astype(np.int32),
             name=name,
             since=None if queries.since is None else queries.since[outer],
             until=until,
@@ -101,28 +101,28 @@ class PairNumbers:
     def _numbers_of(self, outer: np.ndarray, until: np.ndarray) -> np.ndarray:
         """Returns the numbers of queries along paths, and gives new ones to those that are new."""
         assert self._until is not None
-        known = self._outer << 32 | self._until
-        wanted, which = np.unique(outer << 32 | until, return_inverse=True)
-        order = np.argsort(known)
-        at = np.searchsorted(known, wanted, sorter=order)
-        is_known = at < len(known)
-        is_known[is_known] = known[order[at[is_known]]] == wanted[is_known]
-        numbers = np.empty(len(wanted), np.int64)
+        numbered = self._outer << 32 | self._until
+        distinct, which = np.unique(outer << 32 | until, return_inverse=True)
+        order = np.argsort(numbered)
+        at = np.searchsorted(numbered, distinct, sorter=order)
+        is_known = at < len(numbered)
+        is_known[is_known] = numbered[order[at[is_known]]] == distinct[is_known]
+        numbers = np.empty(len(distinct), np.int64)
         numbers[is_known] = order[at[is_known]]
-        new = wanted[~is_known]
-        numbers[~is_known] = len(known) + np.arange(len(new))
+        new = distinct[~is_known]
+        numbers[~is_known] = len(numbered) + np.arange(len(new))
         self._outer = np.append(self._outer, new >> 32)
         self._until = np.append(self._until, (new & (_CODES - 1)).astype(np.uint32))
         return numbers[which]
 
     def _excluded(self, outer: np.ndarray, is_seed: np.ndarray) -> tuple[np.ndarray | None, np.ndarray | None]:
         """Returns the edges that queries leave out, and for which: of each seed's query, for those of its seeds."""
-        excluded, of_query = self._queries.excluded, self._queries.excluded_query
-        if excluded is None or of_query is None:
+        excluded, excluded_query = self._queries.excluded, self._queries.excluded_query
+        if excluded is None or excluded_query is None:
             return None, None
         slots = np.flatnonzero(is_seed)
         slots = slots[np.argsort(outer[slots], kind="stable")]
-        first, last = (np.searchsorted(outer[slots], of_query, side=side) for side in ("left", "right"))
+        first, last = (np.searchsorted(outer[slots], excluded_query, side=side) for side in ("left", "right"))
         counts = last - first
         steps = np.arange(counts.sum()) - np.repeat(np.cumsum(counts) - counts, counts)
         return np.repeat(excluded, counts), slots[np.repeat(first, counts) + steps].astype(np.int32)
@@ -154,7 +154,11 @@ def from_task(task: Message, num_pairs: int) -> Queries | None:
         name: array.astype(dtypes.get(name, np.uint32), copy=False) for name, array in arrays.items()
     }
     settings: dict[str, Any] = {name: about.get(name) for name in ("by_row", "along_path", "path_end")}
-    return Queries(columns.pop("query"), **columns, **settings)
+    queries = Queries(columns.pop("query"), **columns, **settings)
+    # Before those of other lists are left out, so that a mistake is one in any part.
+    if "excluded_query" in columns and columns["excluded_query"].max(initial=0) >= queries.num_queries:
+        raise ExchangeError(f"edges are left out of a query beyond the {queries.num_queries} that there are.")
+    return queries
 
 
 def here(queries: Queries, graph: Graph, rows: np.ndarray) -> Queries:
@@ -184,6 +188,6 @@ def bounds_along(
     clock, times = graph.clock, graph.edge_time
     if clock is None or times is None or queries.until is None:
         raise SamplerConfigError("queries along paths need times, but this part of the graph has none.")
-    of_query = queries.until[np.repeat(queries.of_seed, counts)]
+    until_of_queries = queries.until[np.repeat(queries.of_seed, counts)]
     is_timed = clock.timed.any() if graph.types is None or edge_type is None else clock.timed[edge_type]
-    return np.where(is_timed, times[edges] + np.uint32(queries.path_end), of_query)
+    return np.where(is_timed, times[edges] + np.uint32(queries.path_end), until_of_queries)

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.types import GraphTypes, by_edge_type
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
+from lightning_gnnload.sample.seeds.lookup import EdgeLookup, ListLookup
 
 _REVERSED = "rev_"  # what PyG's ToUndirected puts before the name of a relation
 
@@ -27,6 +27,7 @@ def excluded_positions(
     *,
     reverse_type: Any = None,
     names: np.ndarray | None = None,
+    lookup: EdgeLookup | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Finds the edges of a mini-batch's rows, and their reverses, among the in-neighbours of their endpoints.
 
@@ -40,8 +41,9 @@ def excluded_positions(
 
     ``src``, ``dst`` and ``edge_ids`` are int64 ``[P]``: ids of the graph, and of edges in the list of their type, which
     need :attr:`.Graph.edge_order`; no ids: all edges between ``src`` and ``dst``. Without ``reverse_type`` there are no
-    reverses. Errors call rows by ``names``, int64 ``[P]``, their numbers in a table. Returns ``(positions, rows)``,
-    int64 ``[X]``: distinct positions in ``Graph.indices``, and for which row each is left out, ascending.
+    reverses. ``lookup`` finds edges whose lists lie elsewhere. Errors call rows by ``names``, int64 ``[P]``, their
+    numbers in a table. Returns ``(positions, rows)``, int64 ``[X]``: distinct positions in ``Graph.indices``, and for
+    which row each is left out, ascending.
 
     Raises:
         SeedError: an id that no edge of these endpoints has.
@@ -58,10 +60,13 @@ def excluded_positions(
     """
     number = graph.edge_type_number(edge_type)
     names = np.arange(len(src)) if names is None else names
-    matches = [_find(graph, number, src, dst, edge_ids, SeedError, names)]
+    lookup = ListLookup(graph) if lookup is None else lookup
+    matches = [_find(graph, lookup, number, src, dst, edge_ids, SeedError, names)]
     if reverse_type is not None:
         back = graph.edge_type_number(reverse_type)
-        matches.append(_find(graph, back, dst, src, edge_ids if back != number else None, GraphDataError, names))
+        matches.append(
+            _find(graph, lookup, back, dst, src, edge_ids if back != number else None, GraphDataError, names)
+        )
     positions, rows = map(np.concatenate, zip(*matches, strict=True))
     # Edges by row, as the kernels look them up; a loop is found twice, as it is its own reverse.
     order = np.lexsort((positions, rows))
@@ -107,6 +112,7 @@ def reverse_of(types: GraphTypes | None, edge_type: Any, names: Mapping[Any, Any
 
 def _find(
     graph: Graph,
+    lookup: EdgeLookup,
     edge_type: int,
     src: np.ndarray,
     dst: np.ndarray,
@@ -115,17 +121,10 @@ def _find(
     names: np.ndarray,
 ) -> tuple[np.ndarray, np.ndarray]:
     """Returns positions of edges, and of which row each is."""
-    where = graph.link_lists, graph.indices, edge_type
     if edge_ids is None:
-        return _find_all(where, src, dst)
-    if graph.edge_order is None:
-        raise SamplerConfigError(
-            "edges are given by id, but the graph did not keep its edge list's order. Build it with keep_order=True, "
-            "or give the ends of edges alone."
-        )
-    positions = ops.find_edges(*where, dst, edge_ids=edge_ids, edge_order=graph.edge_order)
-    is_right = positions >= 0
-    is_right[is_right] = graph.indices[positions[is_right]] == src[is_right]
+        return lookup.find_all(edge_type, src, dst)
+    positions, sources = lookup.find_ids(edge_type, dst, edge_ids)
+    is_right = (positions >= 0) & (sources == src)
     if not is_right.all():
         row, types = int(np.flatnonzero(~is_right)[0]), graph.types
         edge, endpoints = f"edge {edge_ids[row]}", [f"node {src[row]}", f"node {dst[row]}"]
@@ -142,17 +141,3 @@ def _find(
             )
         raise error(f"{edge} does not lead from {endpoints[0]} to {endpoints[1]}, {needs}. {advice}.")
     return positions, np.arange(len(dst))
-
-
-def _find_all(
-    where: tuple[ops.DenseLists, np.ndarray, int], src: np.ndarray, dst: np.ndarray
-) -> tuple[np.ndarray, np.ndarray]:
-    """Returns positions of all edges between these endpoints, and of which row each is."""
-    rows, begins = np.arange(len(dst)), np.zeros(len(dst), np.int64)
-    positions, row_of_edge = [begins[:0]], [rows[:0]]
-    while len(rows):  # as often as there are edges between the same endpoints
-        edges = ops.find_edges(*where, dst[rows], sources=src[rows], begins=begins)
-        rows, begins = rows[edges >= 0], edges[edges >= 0] + 1
-        positions.append(begins - 1)
-        row_of_edge.append(rows)
-    return np.concatenate(positions), np.concatenate(row_of_edge)

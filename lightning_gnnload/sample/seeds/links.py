@@ -22,6 +22,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.host.pages import source_of
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
+from lightning_gnnload.sample.seeds.lookup import EdgeLookup
 from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.sample.seeds.rows import NodeSeeds, SeedBatch, SeedKind, as_queries
 
@@ -67,13 +68,15 @@ class LinkSeeds(NodeSeeds):
 
     def __init__(self, graph: Graph, sampler: Any, seeds: SeedTable, settings: LinkSettings) -> None:
         self.settings = settings
+        # Edges of a graph whose lists are not here are looked up by who samples over its parts.
+        self._lookup: EdgeLookup | None = None if graph.has_lists else getattr(sampler, "lookup", None)
         super().__init__(graph, sampler, seeds)
         by_type = _negatives_by_type(graph, seeds, settings.negatives)
         self._binary = any(negatives is not None and negatives.mode == "binary" for negatives in by_type)
         self.has_negatives = any(negatives is not None for negatives in by_type)
         self._targets = seeds.targets_in(graph)
         self._types = [
-            _LinkType(graph, seeds, edge_type, settings, negatives)
+            _LinkType(graph, seeds, edge_type, settings, negatives, self._lookup)
             for edge_type, negatives in zip(seeds.rows_by_type, by_type, strict=True)
         ]
         self.form = SeedForm("links", tuple(links.form for links in self._types))
@@ -153,7 +156,7 @@ class LinkSeeds(NodeSeeds):
             edge_ids, back = None if ids is None else ids[at], part.reverse_type
             names = rows[at] - part.first_row
             positions, row = excluded_positions(
-                self.graph, part.form.number, src, dst, edge_ids, reverse_type=back, names=names
+                self.graph, part.form.number, src, dst, edge_ids, reverse_type=back, names=names, lookup=self._lookup
             )
             keys.append(query[at][row] * num_edges + positions)
         excluded_query, positions = np.divmod(np.unique(np.concatenate(keys)), num_edges)
@@ -185,17 +188,25 @@ class _LinkType:
     """The links of one edge type of a table: draws their negatives, and finds the edges that they must not see."""
 
     def __init__(
-        self, graph: Graph, table: SeedTable, edge_type: Any, settings: LinkSettings, negatives: Negatives | None
+        self,
+        graph: Graph,
+        table: SeedTable,
+        edge_type: Any,
+        settings: LinkSettings,
+        negatives: Negatives | None,
+        lookup: EdgeLookup | None,
     ) -> None:
         rows, number = table.rows_by_type[edge_type], graph.edge_type_number(edge_type)
         self.graph, self.table, self.first_row, self.negatives = graph, table, rows.start, negatives
+        self._lookup = lookup
         self.reverse_type = None
         if settings.exclude == "reverse":
             self.reverse_type = reverse_of(graph.types, number, settings.reverse_types)
         self._weights = None
         if negatives is not None:
-            if len(rows):  # of none, nothing is drawn
-                negatives.check(graph, number)
+            # Of no rows, nothing is drawn; who has no lists, and asks nobody for them, draws nothing either.
+            if len(rows) and (graph.has_lists or lookup is not None):
+                negatives.check(graph, number, lookup)
             if negatives.weight in settings.weights:
                 self._weights = negatives.weigh(graph, number, settings.weights[str(negatives.weight)])
         num, y = _num_negatives(negatives, table), table.y
@@ -240,7 +251,9 @@ class _LinkType:
         src, dst = np.ascontiguousarray(links.T)
         hard = self._hard(rows) if self.negatives.mode == "hard" else None
         rows = rows - self.first_row
-        return self.negatives.draw(self.graph, self.form.number, rows, src, dst, until, key, hard, self._weights)
+        return self.negatives.draw(
+            self.graph, self.form.number, rows, src, dst, until, key, hard, self._weights, self._lookup
+        )
 
     def _hard(self, rows: np.ndarray) -> np.ndarray:
         """Returns the table's own negatives by their ids in the graph."""

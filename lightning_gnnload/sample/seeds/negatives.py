@@ -15,6 +15,7 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import GraphDataError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import Corrupt, DrawKey
+from lightning_gnnload.sample.seeds.lookup import EdgeLookup, ListLookup
 
 NegativeMode = Literal["binary", "triplet", "joint", "in_batch", "hard"]
 NodeTables = tuple[ops.AliasTable, ops.AliasTable]
@@ -113,18 +114,13 @@ class Negatives:
         )
         return src, dst
 
-    def check(self, graph: Graph, edge_type: Any = 0) -> None:
+    def check(self, graph: Graph, edge_type: Any = 0, lookup: EdgeLookup | None = None) -> None:
         """Raises GraphDataError: every pair is an edge, so that none is false."""
-        edges = _EdgesOfType.of(graph, edge_type)
+        edges = _EdgesOfType.of(graph, edge_type, lookup=lookup)
         num_pairs = len(edges.sources) * len(edges.destinations)
-        first_run, stride, _, count = edges.lists.places[edges.edge_type]
-        runs = first_run + stride * np.arange(count)
-        first, last = (edges.lists.run_ptr[at].astype(np.int64) for at in (runs, runs + 1))
-        if int((last - first).sum()) < num_pairs:
+        if edges.lookup.count(edges.edge_type, distinct=False) < num_pairs:
             return
-        distinct = sum(
-            len(np.unique(graph.indices[begin:end])) for begin, end in zip(first.tolist(), last.tolist(), strict=True)
-        )
+        distinct = edges.lookup.count(edges.edge_type, distinct=True)
         if distinct == num_pairs:
             raise GraphDataError(
                 f"Negatives{edges.named}: all {num_pairs} pairs of {len(edges.sources)} sources and "
@@ -143,6 +139,7 @@ class Negatives:
         key: DrawKey,
         hard: np.ndarray | None = None,
         weights: NodeTables | None = None,
+        lookup: EdgeLookup | None = None,
     ) -> np.ndarray:
         """Makes the negatives of one mini-batch: a pure function of all that it is given.
 
@@ -156,6 +153,7 @@ class Negatives:
             key: seed and epoch, and for joint negatives the step.
             hard: int64 ``[P, R]``, with mode ``"hard"``: ids of the graph, -1 for none.
             weights: what :meth:`weigh` made of the table named ``weight``.
+            lookup: finds edges whose lists lie elsewhere; None: in the graph's own.
 
         Returns:
             int64 ``[P, num]``, ids of the graph; -1 where there is none.
@@ -168,7 +166,7 @@ class Negatives:
             raise SamplerConfigError(
                 f"Negatives: weight is {self.weight!r}, so draw() {'needs' if self.weight else 'takes no'} weights."
             )
-        edges = _EdgesOfType.of(graph, edge_type, until)
+        edges = _EdgesOfType.of(graph, edge_type, until, lookup)
         src_table, dst_table = weights or (None, None)
         if self.mode == "joint":
             return self._joint(edges, src, dst, key, dst_table)
@@ -178,8 +176,8 @@ class Negatives:
             return self._hard(edges, rows, src, dst, hard)
         num = self.num or 1
         num_dst = self.num_dst(num)
-        return ops.draw_negatives(
-            *edges.where,
+        return edges.lookup.draw_negatives(
+            edges.edge_type,
             edges.sources,
             rows,
             key,
@@ -200,7 +198,9 @@ class Negatives:
         self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray, key: DrawKey, table: ops.AliasTable | None
     ) -> np.ndarray:
         step = np.array([key.step])
-        [shared] = ops.draw_negatives(*edges.where, edges.sources, step, key, self.num or 1, dst_table=table)
+        [shared] = edges.lookup.draw_negatives(
+            edges.edge_type, edges.sources, step, key, self.num or 1, dst_table=table
+        )
         return np.where(edges.refused(src, dst, shared), -1, shared)
 
     def _in_batch(self, edges: _EdgesOfType, src: np.ndarray, dst: np.ndarray) -> np.ndarray:
@@ -246,33 +246,28 @@ class _EdgesOfType:
     sources: range
     destinations: range
     until: np.ndarray | None
+    lookup: EdgeLookup
 
     @classmethod
-    def of(cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None) -> _EdgesOfType:
+    def of(
+        cls, graph: Graph, edge_type: Any, until: np.ndarray | None = None, lookup: EdgeLookup | None = None
+    ) -> _EdgesOfType:
         if graph.origin is not None:
             raise SamplerConfigError(
                 "Negatives: they are drawn from the nodes of the whole graph, but this is a part of one. Train on the "
                 "whole graph."
             )
         number = graph.edge_type_number(edge_type)
-        until = None if graph.clock is None else until
+        until, lookup = None if graph.clock is None else until, lookup or ListLookup(graph)
         if graph.types is None:
-            return cls(graph, number, range(graph.num_nodes), range(graph.num_nodes), until)
+            return cls(graph, number, range(graph.num_nodes), range(graph.num_nodes), until, lookup)
         src, _, dst = graph.types.edge_types[number]
-        return cls(graph, number, graph.types.range_of(src), graph.types.range_of(dst), until)
+        return cls(graph, number, graph.types.range_of(src), graph.types.range_of(dst), until, lookup)
 
     @property
     def named(self) -> str:
         """Names the edge type in errors."""
         return "" if self.graph.types is None else f" of {self.graph.types.edge_types[self.edge_type]}"
-
-    @property
-    def lists(self) -> ops.DenseLists:
-        return self.graph.link_lists
-
-    @property
-    def where(self) -> tuple[ops.DenseLists, np.ndarray, int]:
-        return self.lists, self.graph.indices, self.edge_type
 
     def times_of(self, nodes: range) -> np.ndarray | None:
         """Returns the codes of all nodes of a type, uint32; None where they always are there."""
@@ -280,7 +275,7 @@ class _EdgesOfType:
 
     def refused(self, src: np.ndarray, dst: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """Tells which of the same destinations are no negatives for each row: bool ``[P, len(nodes)]``."""
-        refused = ops.mark_edges(*self.where, src, nodes, self.until) | (nodes == dst[:, None])
+        refused = self.lookup.mark(self.edge_type, src, nodes, self.until) | (nodes == dst[:, None])
         codes = self.times_of(self.destinations)
         if codes is not None and self.until is not None:
             refused |= codes[nodes - self.destinations.start] >= self.until[:, None]
@@ -298,16 +293,10 @@ class _EdgesOfType:
                     f"Negatives{self.named}: {nodes[bad[0]] - among.start}, of row {names[rows[bad[0]]]} of the seed "
                     f"table, cannot be the {name} of an edge: such ids lie in [0, {len(among)})."
                 )
-        positions = ops.find_edges(*self.where, dst, sources=src)
-        if self.until is None:
-            return positions >= 0
-        until, codes = self.until[rows], self.lists.edge_time
-        if codes is not None and self.lists.timed[self.edge_type]:
-            # Of several such edges any may be the earliest: whole lists of several types are not in the order of times.
-            while len(late := np.flatnonzero((positions >= 0) & (codes[positions] >= until))):
-                begins = positions[late] + 1
-                positions[late] = ops.find_edges(*self.where, dst[late], sources=src[late], begins=begins)
-        refused = positions >= 0
+        until = None if self.until is None else self.until[rows]
+        refused = self.lookup.are_edges(self.edge_type, src, dst, until)
+        if until is None:
+            return refused
         nodes, among = (dst, self.destinations) if is_dst else (src, self.sources)
         if (codes := self.times_of(among)) is not None:
             refused |= codes[nodes - among.start] >= until

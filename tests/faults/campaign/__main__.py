@@ -24,12 +24,13 @@ from tests.faults.campaign.hangs import Hangs
 from tests.faults.campaign.jobs import Jobs
 from tests.faults.campaign.kills import Kills
 from tests.faults.campaign.overwriters import Overwriters
+from tests.faults.campaign.owners import Owners
 from tests.faults.campaign.resumes import Resumes
 from tests.faults.campaign.stops import Stops
 from tests.faults.campaign.strangers import Strangers
 
 ATTACKS: dict[str, type[Attack]] = {
-    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes)
+    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes, Owners)
 }
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 _BEGIN = "<!-- campaign: begin, written by python -m tests.faults.campaign --docs -->"

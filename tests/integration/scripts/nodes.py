@@ -1,12 +1,13 @@
 """Trains on several nodes, one launch of this script each, and writes what each trainer saw and listened on.
 
-Arguments: how, num_devices, num_nodes, num_samplers, cases of loops.py.
+Arguments: how, num_devices, num_nodes, num_samplers, cases of loops.py. The last SAMPLER_NODES machines only sample.
 """
 
 from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -34,5 +35,8 @@ if __name__ == "__main__":
         case = CASES[name]
         case.options["num_nodes"] = num_nodes
         case.callbacks = lambda given=case.callbacks: [*given(), Listening()]
-        strategy = FactoredStrategy(num_samplers, start_method=how if how in ("spawn", "fork") else "popen")
+        sampler_nodes = int(os.environ.get("SAMPLER_NODES", "0"))
+        strategy = FactoredStrategy(
+            num_samplers, sampler_nodes=sampler_nodes, start_method=how if how in ("spawn", "fork") else "popen"
+        )
         run(case, Path.cwd() / name, devices, strategy)

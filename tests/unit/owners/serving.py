@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -15,8 +16,8 @@ import torch
 
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.client import Owners
-from lightning_gnnload.owners.owner import Owner
 from lightning_gnnload.owners.tcp import TcpFront
 
 SECRET = "known to tests alone"
@@ -44,7 +45,8 @@ def served(
     with ExitStack() as stack:
         parts = [[part] for part in range(partition.num_parts)] if parts is None else parts
         fronts = [
-            stack.enter_context(TcpFront(Owner(partition, own), "127.0.0.1", 0, SECRET.encode())) for own in parts
+            stack.enter_context(TcpFront(BatchOwner(partition, own, SECRET.encode()), "127.0.0.1", 0, SECRET.encode()))
+            for own in parts
         ]
         owners = Owners.connect(partition, [str(front.address) for front in fronts], secret=SECRET, **settings)
         stack.callback(owners.close)
@@ -54,11 +56,17 @@ def served(
 class OwnerProcess:
     """``gnnload own`` as a process; it is killed in the end, whatever state it is in."""
 
-    def __init__(self, folder: Path, secret_file: Path, *options: str) -> None:
+    def __init__(
+        self, folder: Path, secret_file: Path, *options: str, environment: Mapping[str, str] | None = None
+    ) -> None:
         command = [sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "own", str(folder), "--json"]
         self.process = subprocess.Popen(
-            [*command, "--secret-file", str(secret_file), *options], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            [*command, "--secret-file", str(secret_file), *options],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, **(environment or {})},
         )
+        self.address = ""
 
     def wait_until_ready(self) -> str:
         """Returns its address."""
@@ -66,7 +74,8 @@ class OwnerProcess:
         assert self.process.stderr is not None
         line = self.process.stdout.readline()
         assert line, self.process.stderr.read().decode()
-        return json.loads(line)["address"]
+        self.address = json.loads(line)["address"]
+        return self.address
 
     def kill(self) -> None:
         self.process.kill()

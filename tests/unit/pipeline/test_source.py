@@ -133,6 +133,14 @@ def test_a_schema_that_is_known_is_not_read_again() -> None:
     assert Payload.from_json(one).header.schema is Payload.from_json(other).header.schema
 
 
+def test_moments_of_another_machine_become_moments_of_this_one() -> None:
+    payload = toy_source().make(BatchRequest(0, 0, 0, 1), Slot())
+    read = Payload.from_json(json.loads(json.dumps(payload.to_json())), clock_s=1000.0)
+    assert read.timing.began_s == payload.timing.began_s + 1000.0
+    assert read.timing.made_s - read.timing.began_s == pytest.approx(payload.timing.made_s - payload.timing.began_s)
+    assert read.header == payload.header
+
+
 @pytest.mark.parametrize(
     "damage",
     [

@@ -90,7 +90,7 @@ def test_a_stranger_is_cut_off_and_learns_nothing() -> None:
 
     def accept() -> None:
         with pytest.raises(wire.QueueProtocolError):
-            wire.accept(listener)
+            listener.accept()
 
     thread = threading.Thread(target=accept)
     thread.start()
@@ -196,10 +196,10 @@ def test_once_all_trainers_are_there_nobody_is_accepted() -> None:
 @pytest.mark.parametrize(
     ("spoilt", "reason"),
     [
-        ({"trainer": 2}, "no trainer of this machine"),
-        ({"trainer": -1}, "no trainer of this machine"),
-        ({"rank": 0}, "no trainer of this machine"),
-        ({"rank": -1}, "no trainer of this machine"),
+        ({"trainer": 2}, "no trainer of this sampler"),
+        ({"trainer": -1}, "no trainer of this sampler"),
+        ({"rank": 0}, "no trainer of this sampler"),
+        ({"rank": -1}, "no trainer of this sampler"),
         ({"trainer": 0, "rank": 0}, "trainer rank 0 is connected already"),
     ],
 )

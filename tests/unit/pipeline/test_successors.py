@@ -22,7 +22,7 @@ def test_a_call_that_the_dying_sampler_still_took_is_no_second_loss(caplog: pyte
     lost: list[int] = []
 
     def die() -> None:
-        channel = wire.accept(listener)
+        channel = listener.accept()
         channel.receive()
         channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
         channel.close()
@@ -48,13 +48,13 @@ def test_a_late_sampler_answers_the_one_call_that_it_has() -> None:
     listener = wire.listen_to_trainers(name, 0)
     queue = connected(name, takeover=True, first_sampler_rank=7, connect_timeout_s=0.1)
     assert not queue.alive
-    channel = wire.accept(listener)
+    channel = listener.accept()
     channel.receive()
     channel.send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
     assert settles(lambda: queue.pump(0.1) or queue.alive, [0])
     listener.setblocking(False)
     with pytest.raises(BlockingIOError):
-        wire.accept(listener)
+        listener.accept()
     queue.goodbye()
     channel.close()
     listener.close()
@@ -73,7 +73,7 @@ def test_a_sampler_that_gets_on_is_waited_for_however_slow_it_is() -> None:
 
     def answer() -> None:
         settles(lambda: len(listeners), 1)
-        channels.append(wire.accept(listeners[0]))
+        channels.append(listeners[0].accept())
         channels[0].receive()
         channels[0].send("welcome", version=wire.PROTOCOL_VERSION, rank=7, pid=os.getpid())
 
@@ -100,7 +100,7 @@ def test_another_process_answers_at_the_socket_of_a_lost_one() -> None:
     def first_life(before: int) -> None:
         channels = []
         for _ in range(2):
-            channels.append(wire.accept(service._listener))
+            channels.append(service._listener.accept())
             channels[-1].receive()
             channels[-1].send("welcome", version=wire.PROTOCOL_VERSION, rank=2, pid=os.getpid())
         settles(lambda: before, before)

@@ -176,10 +176,8 @@ def test_seeds_that_are_no_nodes() -> None:
     assert HGTSampler([2]).sample(GRAPH, []).num_nodes == 0
 
 
-def test_parts_ranks_and_devices_are_refused_by_name() -> None:
+def test_parts_and_devices_are_refused_by_name() -> None:
     sampler = HGTSampler([2])
-    with pytest.raises(SamplerConfigError, match=r"HGTSampler\(\[2\]\) cannot be sampled collectively"):
-        sampler.collective(None, "push")  # type: ignore[arg-type]
     with pytest.raises(CudaUnavailableError, match="HGTSampler has no kernels for a device"):
         sampler.draw_on(None, None, Draw(np.array([0]), DrawKey(0, 0, 0)))  # type: ignore[arg-type]
     assert sampler.reach is None

@@ -1,4 +1,4 @@
-"""A partition's folder whose lists and rows lie with their owners, on machines that have all of it, a part, or the head."""
+"""A partition's folder whose lists and rows lie with owners, on machines with all of it, a part, or the head."""
 
 from __future__ import annotations
 
@@ -122,9 +122,9 @@ def test_the_head_has_all_but_lists_and_rows(data: GraphData, whole: Path, tmp_p
         lambda: graph.edge_weight,
         lambda: graph.alias_table,
     ):
-        with pytest.raises(RemoteListsError, match="not on this machine.*graph='remote'"):
+        with pytest.raises(RemoteListsError, match=r"not on this machine.*graph='remote'"):
             read()
-    with pytest.raises(StoreFormatError, match="part 1 of .* is not on this machine: there is no part-0001"):
+    with pytest.raises(StoreFormatError, match=r"part 1 of .* is not on this machine: there is no part-0001"):
         rows_of(known.x, np.array([1]))
     again = pickle.loads(pickle.dumps(graph))  # noqa: S301  our own bytes
     assert (again.num_edges, again.fingerprint) == (graph.num_edges, graph.fingerprint)
@@ -140,7 +140,7 @@ def test_a_part_alone_is_served_where_it_lies(data: GraphData, whole: Path, tmp_
         part.stores["table.some"].rows, data.tables["some"].store.rows[own[(own >= 30) & (own < 50)] - 30]
     )
     assert part.stores["edge_x"].shape[0] == part.graph.num_edges
-    with pytest.raises(StoreFormatError, match="part 0 of .* is not on this machine"):
+    with pytest.raises(StoreFormatError, match=r"part 0 of .* is not on this machine"):
         partition.parts[0]
 
 
@@ -148,12 +148,12 @@ def test_a_row_says_who_has_it(whole: Path) -> None:
     partition = load_partition(whole)
     for name, table in partition.parted.items():
         rows = np.arange(table.num_rows)
-        parts, own = table.places.of(rows)
+        parts, own = table.locate(rows)
         # Each row of each part comes once.
         for part in partition.parts:
             assert sorted(own[parts == part.index]) == list(range(part.stores[name].shape[0])), name
         with pytest.raises(SeedError, match=rf"ids\[1\] is {table.num_rows}, but the table has rows 0 to"):
-            table.check(np.array([0, table.num_rows]))
+            table.locate(np.array([0, table.num_rows]))
     store = partition.graph_data.tables["year"]
     assert isinstance(store, PartedFeatureStore)
     with pytest.raises(SeedError, match="is -1"):
@@ -177,7 +177,7 @@ def made_small(folder: Path, data: GraphData) -> Partition:
 def test_what_has_no_head_says_how_to_make_one(tmp_path: Path) -> None:
     data = GraphData(Graph.from_coo([1, 2, 3], [0, 1, 2], 4), train=[0, 1])
     deep = partition_graph(data, tmp_path / "deep", 2, hops=1, progress=False)
-    with pytest.raises(PartitionError, match="does not hold what a trainer without the graph needs.*--hops 0"):
+    with pytest.raises(PartitionError, match=r"does not hold what a trainer without the graph needs.*--hops 0"):
         deep.graph_data  # noqa: B018
 
 
@@ -207,7 +207,7 @@ def test_a_part_with_other_rows_than_the_head_says_is_refused(whole: Path, tmp_p
     manifest["attributes"]["partition"]["rows"]["table.images"]["shape"] = [NUM_NODES, 3, 2]
     del manifest["checksum"]
     (folder / "manifest.json").write_text(json.dumps(manifest))
-    with pytest.raises(StoreFormatError, match="table.images must be .* the rows of what the part owns"):
+    with pytest.raises(StoreFormatError, match=r"table.images must be .* the rows of what the part owns"):
         load_partition(folder).parts[0]
 
 

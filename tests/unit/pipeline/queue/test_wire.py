@@ -194,7 +194,7 @@ def test_listening_connecting_and_parting() -> None:
     listener = wire.listen_to_trainers(job, 0)
     trainer = wire.connect_to_sampler(job, 0)
     assert trainer is not None
-    sampler = wire.accept(listener)
+    sampler = listener.accept()
     trainer.send("close", stream=4)
     assert sampler.receive()[0]["stream"] == 4
     with pytest.raises(QueueProtocolError, match="sampler 0 cannot listen"):
@@ -224,7 +224,7 @@ def test_another_users_process_is_turned_away(monkeypatch: pytest.MonkeyPatch) -
     uid = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: uid + 1)
     with pytest.raises(QueueProtocolError, match=f"process of user {uid} connected; only user {uid + 1}"):
-        wire.accept(listener)
+        listener.accept()
     assert guards.num_fds() == before
     with pytest.raises(EOFError):
         stranger.receive()  # cut off

@@ -109,6 +109,8 @@ def test_a_plan_comes_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         ([], "give --config FILE"),
         (["--config", "run.yaml", "--seconds", "0"], "seconds from 1 to 3600"),
         (["--config", "run.yaml", "--out", "plan.txt"], "ends in .json, .yaml or .png"),
+        (["--config", "run.yaml", "--link", "fast"], "a rate such as 100Gb, 500Mb or 12GB/s is needed"),
+        (["--config", "run.yaml", "--placement", "here"], "invalid choice: 'here'"),
         (["--compare", "report.json", "--data.seed", "1"], "unrecognized arguments: --data.seed 1"),
     ],
 )

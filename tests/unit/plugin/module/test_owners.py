@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pickle
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,14 +22,14 @@ from lightning_gnnload import (
     NeighborSampler,
     Packing,
     Partition,
-    RandomWalkSampler,
     Sampler,
     ShadowSampler,
     WeightedNeighborSampler,
     load_partition,
     partition_graph,
 )
-from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.data.block import Block, MiniBatch
+from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.errors import (
     DatasetError,
     GnnLoadError,
@@ -39,14 +38,15 @@ from lightning_gnnload.errors import (
     PartitionMismatchError,
     RemoteListsError,
 )
-from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.plugin.compat import pl
-from tests.integration.scripts.toy import batch_digest
+from tests.integration.scripts.toy import batch_digest, digest
+from tests.unit.owners.serving import SECRET, served
+from tests.unit.plugin.module.test_works_with import data_of
 from tests.unit.storage.test_head import head_of, made, rich_data
 
 pytestmark = pytest.mark.timeout(120)
-SECRET = "a secret of these tests"
 PHASES = ("train", "val", "test", "predict")
 SETTINGS: dict[str, Any] = {"batch_size": 7, "num_threads": 1}
 
@@ -74,7 +74,10 @@ def addresses(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> 
     """Two owners, each with the folders of its own parts alone."""
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     machines = [load_partition(head_of(folder, tmp_path / f"owner{number}", *parts)) for number, parts in OWNED]
-    fronts = [TcpFront(Owner(machine, machine.parts_here), "127.0.0.1", 0, SECRET.encode()) for machine in machines]
+    fronts = [
+        TcpFront(BatchOwner(machine, machine.parts_here, SECRET.encode()), "127.0.0.1", 0, SECRET.encode())
+        for machine in machines
+    ]
     yield [str(front.address) for front in fronts]
     for front in fronts:
         front.close()
@@ -145,12 +148,8 @@ def test_lists_alone_come_from_owners_where_rows_are_here(data: GraphData, folde
 def plain_data() -> GraphData:
     rng = np.random.default_rng(4)
     src, dst = rng.integers(0, 120, (2, 600))
-    return GraphData(
-        Graph.from_coo(src, dst, 120),
-        rng.random((120, 6), np.float32),
-        rng.integers(0, 3, 120),
-        *np.split(rng.permutation(120), [60, 90]),
-    )
+    x, y, splits = rng.random((120, 6), np.float32), rng.integers(0, 3, 120), rng.permutation(120)
+    return GraphData(Graph.from_coo(src, dst, 120), x, y, *np.split(splits, [60, 90]))
 
 
 @pytest.fixture
@@ -159,7 +158,9 @@ def plain(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Gra
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     data = plain_data()
     partition = partition_graph(data, tmp_path / "plain", 2, "random", hops=0, progress=False)
-    fronts = [TcpFront(Owner(partition, [part]), "127.0.0.1", 0, SECRET.encode()) for part in range(2)]
+    fronts = [
+        TcpFront(BatchOwner(partition, [part], SECRET.encode()), "127.0.0.1", 0, SECRET.encode()) for part in range(2)
+    ]
     addresses = [str(front.address) for front in fronts]
     monkeypatch.setenv("GNNLOAD_OWNERS", ", ".join(addresses))
     yield data, load_partition(head_of(tmp_path / "plain", tmp_path / "plain_head")), addresses
@@ -291,6 +292,36 @@ def test_owners_of_what_is_asked(data: GraphData, head: Path, tmp_path: Path, mo
     partition_graph(plain_data(), deep, 2, hops=1, progress=False)
     with pytest.raises(DatasetError, match=r"is a partition, which holds a graph in parts"):
         GraphDataModule(deep, NeighborSampler([3]), graph="remote", partition=deep).prepare_data()
+
+
+@pytest.mark.parametrize("kind", ["types", "times", "types, times", "types, rows"])
+def test_types_times_and_rows_come_from_owners(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
+    data = data_of(kind, bare=True)
+    partition = partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    sampler = NeighborSampler([3, 2], expand="new", sharing="disjoint" if "rows" in kind else None)
+    with served(partition) as (_, fronts):
+        addresses = [str(front.address) for front in fronts]
+        remote = GraphDataModule(
+            load_partition(head_of(tmp_path / "parts", tmp_path / "head")), sampler, graph=addresses, features=addresses
+        )
+        local = GraphDataModule(data, sampler)
+        remote.setup()
+        found = [[digest(tensors_of(batch)) for batch in module.train_dataloader()] for module in (local, remote)]
+        remote.teardown()
+    assert found[0] == found[1]
+    assert len(set(found[0])) == len(found[0]) == 1
+
+
+def tensors_of(content: Any) -> list[torch.Tensor]:
+    """All tensors in a mini-batch, with types or without."""
+    if isinstance(content, torch.Tensor):
+        return [content]
+    if isinstance(content, MiniBatch | TypedMiniBatch | Block):
+        return tensors_of(vars(content))
+    if isinstance(content, dict):
+        content = [content[key] for key in sorted(content, key=str)]
+    return [tensor for each in content for tensor in tensors_of(each)] if isinstance(content, list | tuple) else []
 
 
 def test_what_reads_lists_itself_says_so(plain: tuple[GraphData, Partition, list[str]]) -> None:

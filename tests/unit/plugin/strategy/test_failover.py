@@ -5,6 +5,7 @@ import logging
 import os
 import signal
 import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -132,3 +133,11 @@ def test_a_process_that_uses_cuda_is_not_forked(
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     assert unseal(failover.serve(Service(killed), with_failover=True)) == {"epoch": 2, "is_successor": False}
     assert [record.levelno for record in caplog.records] == [logging.WARNING]
+
+
+def test_signals_stay_with_whoever_started_a_process_that_samples_in_another_thread() -> None:
+    before = signal.getsignal(signal.SIGTERM)
+    with ThreadPoolExecutor(1) as thread:  # as Ray Train runs functions; there, Python sets no handlers
+        outcome = thread.submit(failover.serve, Service(killed), with_failover=False, ignore=[signal.SIGUSR1]).result()
+    assert unseal(outcome) == {"epoch": 2, "is_successor": False}
+    assert signal.getsignal(signal.SIGTERM) is before

@@ -117,3 +117,52 @@ def test_a_launcher_of_the_users_own_is_refused() -> None:
     strategy.cluster_environment = compat.environments.LightningEnvironment()
     with pytest.raises(LaunchError, match="FactoredStrategy needs its own"):
         strategy.setup_distributed()
+
+
+@given(st.integers(1, 6), st.data(), st.integers(2, 5))
+def test_every_rank_has_one_place_where_machines_only_sample(
+    num_devices: int, data: st.DataObject, num_nodes: int
+) -> None:
+    sampler_nodes = data.draw(st.integers(1, num_nodes - 1))
+    num_samplers = data.draw(st.integers(0, num_devices - 1))
+    plans = [RolePlan(num_devices, num_samplers, num_nodes, sampler_nodes, node) for node in range(num_nodes)]
+    by_role: dict[Role, list[int]] = {Role.TRAINER: [], Role.SAMPLER: []}
+    remote = []
+    for node, plan in enumerate(plans):
+        assert plan.only_samples == (node >= num_nodes - sampler_nodes)
+        assert not plan.is_lone
+        for local in range(num_devices):
+            # Every machine must give a rank the same number, or a message of one names another one's rank.
+            (rank,) = {each.global_rank(node, local) for each in plans}
+            by_role[plan.role(local)].append(rank)
+            if plan.only_samples:
+                remote.append(rank)
+                assert plan.index(local) == local
+    assert by_role[Role.TRAINER] == list(range(plans[0].world_size))
+    assert by_role[Role.SAMPLER] == list(range(plans[0].world_size, num_nodes * num_devices))
+    assert all(list(plan.remote_samplers) == remote for plan in plans)
+    assert {plan.num_trainers for plan in plans} == {0, num_devices - num_samplers}
+
+
+def test_a_machine_must_be_left_to_train_on() -> None:
+    with pytest.raises(RoleConfigError, match=r"sampler_nodes=2 of num_nodes=2 leaves no machine.*num_nodes=3"):
+        RolePlan(2, 0, num_nodes=2, sampler_nodes=2).check_nodes()
+    with pytest.raises(RoleConfigError, match=r"samplers=1 of devices=1 leaves no device.*Or samplers=0"):
+        RolePlan(1, 1, num_nodes=2, sampler_nodes=1)
+    RolePlan(2, 0, num_nodes=3, sampler_nodes=2).check_nodes()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"sampler_nodes": -1}, "sampler_nodes=-1: the number of machines"),
+        ({"sampler_nodes": True}, "sampler_nodes=True: the number of machines"),
+        ({"sampler_nodes": 1, "samplers": "auto"}, "knows no network"),
+        ({"sampler_nodes": 1, "samplers": 0, "switching": True}, "in shared memory"),
+        ({"sampler_nodes": 1, "samplers": 0, "sampler_threads": "auto"}, "Give their number"),
+        ({"samplers": 0}, "samplers=0: the number of samplers is needed"),
+    ],
+)
+def test_what_knows_one_machine_is_refused_by_name(options: dict, message: str) -> None:
+    with pytest.raises(RoleConfigError, match=message):
+        FactoredStrategy(**options)

@@ -30,41 +30,11 @@ from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
+from tests.unit.sample.parts.graphs import BACK, IN, TO, flat_graph, typed_graph
 from tests.unit.sample.ranks import disjoint, over_parts
 from tests.unit.seed_tables import KINDS as SEED_KINDS
 from tests.unit.seed_tables import kind_of_seeds
 from tests.unit.toy import content
-
-COUNTS = {"a": 17, "none": 0, "b": 12}
-KINDS = {("a", "to", "b"): 60, ("b", "back", "a"): 70, ("a", "in", "a"): 40, ("b", "no", "none"): 0}
-TO, BACK, IN, _ = KINDS
-
-
-def typed_graph(seed: int, *, weighted: bool = False, timed: str = "") -> Graph:
-    """Two types of nodes, and one without any; hubs, loops, repeated edges and nodes without lists; two of the edge
-    types have ``timed`` edges ("int", or "float", whose codes are ranks), some of equal times, one has none."""
-    rng = np.random.default_rng(seed)
-    edges, weights, times = {}, {}, {}
-    for kind, size in KINDS.items():
-        src, dst = (max(COUNTS[kind[end]], 1) * rng.random(size) ** power for end, power in ((0, 1), (2, 2)))
-        edges[kind] = src.astype(np.int64), dst.astype(np.int64)
-        weights[kind] = rng.random(size) * (rng.random(size) < 0.8)
-        times[kind] = rng.integers(0, 12, size) if timed == "int" else rng.integers(0, 12, size) / 7
-    described: dict[str, Any] = {"edge_weight": weights} if weighted else {}
-    if timed:
-        described["edge_time"] = {kind: times[kind] for kind in (TO, BACK)}
-        if seed % 2:
-            node_time = rng.integers(0, 6, COUNTS["a"])
-            described["node_time"] = {"a": node_time if timed == "int" else node_time / 7}
-    return Graph.from_hetero(COUNTS, edges, **described)
-
-
-def flat_graph(seed: int, *, by_type: bool) -> Graph:
-    """One type of nodes, times of edges and nodes, and edges of several types."""
-    rng = np.random.default_rng(seed)
-    src, dst = rng.integers(0, 29, 200), (29 * rng.random(200) ** 2).astype(np.int64)
-    types = {"edge_type": rng.integers(0, 4, 200)} if by_type else {}
-    return Graph.from_coo(src, dst, 29, edge_time=rng.integers(0, 12, 200), node_time=rng.integers(0, 4, 29), **types)
 
 
 def parts_of(graph: Graph, num_parts: int, seed: int = 0) -> Any:

@@ -1,7 +1,5 @@
 """What rows ask a sampler for."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 
@@ -248,8 +246,6 @@ def test_settings_are_told() -> None:
     told = "sharing='time', before='<', window=7, order='path', pick='last'"
     assert repr(sampler) == f"NeighborSampler([2], expand='all', {told})"
     assert sampler.presence(toy_graph(), np.ones(300)) is None
-    with pytest.raises(SamplerConfigError, match="collectively"):
-        sampler.collective(SimpleNamespace(), "push")
 
 
 @pytest.mark.parametrize("time", [25, 26, 10**9])

@@ -1,0 +1,371 @@
+"""Whole mini-batches made by owners: one request a mini-batch in the place of two a hop.
+
+A mini-batch is a pure function, so who trains asks for those of coming steps before they are needed, each sampling
+thread for one: owners make them while the trainer trains, and no step waits for the network. The owner of most seeds
+draws the mini-batch, asks other owners for what lies with them, gathers its rows, and sends all of it at once.
+
+Source: BGL (NSDI'23), section 3.1, where graph store servers sample; DSP (PPoPP'23), section 3.2, seeds beside lists.
+"""
+
+from __future__ import annotations
+
+import threading
+import zlib
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import astuple
+from typing import Any
+
+import numpy as np
+import torch
+
+from lightning_gnnload.data.features import Reads, TierReads, byte_rows
+from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.parted import PartedTable
+from lightning_gnnload.errors import ExchangeError, GnnLoadError, OwnerLostError
+from lightning_gnnload.host.pages import scratch_rows
+from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, Draw, DrawKey, HopLayout, SampleLayout
+from lightning_gnnload.owners.client import Owners
+from lightning_gnnload.owners.connection import OwnerFailedError
+from lightning_gnnload.owners.owner import Owner, Reply
+from lightning_gnnload.owners.rows import RemoteFeatureStore
+from lightning_gnnload.pipeline.fill import Filler
+from lightning_gnnload.sample.base import Relayed, Sampler, draw_here
+from lightning_gnnload.sample.build import check_seeds
+from lightning_gnnload.sample.group.messages import Answer, Message
+from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.queries import as_task, from_task
+from lightning_gnnload.sample.parts.settings import describe_whole, whole_described
+from lightning_gnnload.sample.seeds.rows import SeedBatch
+from lightning_gnnload.storage.graphs import stores_by_array
+from lightning_gnnload.storage.partitions import StoredPartition
+
+BATCH = "batch"
+"""The operation that makes a whole mini-batch, beside those of :class:`.Owner`."""
+_MOST_CLIENTS = 8
+_PIECE_BYTES = 8 << 20  # of rows, which an owner gathers, from others too, and sends
+_PATIENCE_S = 10.0  # of an owner with its colleagues: who asked for the mini-batch has more
+
+
+class BatchOwner(Owner):
+    """An owner that also makes whole mini-batches: it draws from its own lists, and asks others for theirs.
+
+    Args:
+        partition: loaded from its folder, of which it has the head and its parts.
+        parts: as :class:`.Owner` has them.
+        secret: by which it knows its colleagues, whose addresses come with a request.
+
+    Raises:
+        PartitionError, StoreFormatError: as :class:`.Owner`.
+    """
+
+    def __init__(self, partition: StoredPartition, parts: Sequence[int] | None, secret: bytes) -> None:
+        super().__init__(partition, parts)
+        self._secret = secret.decode()
+        self._colleagues: OrderedDict[tuple[str, ...], _Colleagues] = OrderedDict()
+        self._meeting = threading.Lock()
+        self._data = partition.graph_data
+        self._filler = Filler(self._data)
+        self._names = dict(zip(self._data.stores, stores_by_array(self._data), strict=True))
+
+    def answer(self, task: np.ndarray) -> Reply:
+        message = Message.from_bytes(task)
+        if message.about.get("operation") != BATCH:
+            return super().answer(task)
+        try:
+            return self._make(message)
+        except OwnerLostError as error:
+            # Another owner may reach those that this one does not.
+            raise OwnerFailedError(str(error)) from error
+        except (LookupError, TypeError, ValueError, OverflowError, MemoryError) as error:
+            if isinstance(error, GnnLoadError):
+                raise
+            raise ExchangeError(f"a mini-batch cannot be made: {type(error).__name__}: {error}") from error
+
+    def close(self) -> None:
+        """Leaves its colleagues. Safe to call twice."""
+        with self._meeting:
+            colleagues, self._colleagues = self._colleagues, OrderedDict()
+        for client in colleagues.values():
+            client.close()
+
+    def _make(self, task: Message) -> Reply:
+        about = task.about
+        seeds = task.numbers("seeds", self.partition.num_nodes).astype(np.int64)
+        colleagues = self._meet(about["owners"])
+        sampler = CollectiveSampler(whole_described(about["sampler"]), colleagues)
+        draw = Draw(seeds, DrawKey(*about["key"]), from_task(task, len(seeds)))
+        arena, layout = draw_here(sampler, self._data.graph, draw)
+        placed = self._filler.place(layout, SeedBatch(draw, None, {}), arena).contents
+        rows = {self._names[name]: ids for name, ids in placed if isinstance(name, str) and ids is not None}
+        tables = [str(name) for name in about["tables"]]
+        if missing := [name for name in tables if name not in rows]:
+            raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
+        # Copies, as this thread's arena is for the next mini-batch.
+        requested = {name: rows[name].numpy().copy() for name in tables}
+        head = Message(
+            {
+                "layout": _written(layout.compact()),
+                "tables": [[name, len(ids), _checksum(ids)] for name, ids in requested.items()],
+            },
+            {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
+        ).to_bytes()
+        row_bytes = {name: _row_bytes(self.partition.parted[name]) for name in tables}
+        num_bytes = len(head) + sum(len(ids) * row_bytes[name] for name, ids in requested.items())
+        return Reply(num_bytes, self._pieces(head, requested, row_bytes, colleagues))
+
+    def _pieces(
+        self, head: np.ndarray, requested: dict[str, np.ndarray], row_bytes: dict[str, int], colleagues: _Colleagues
+    ) -> Iterator[np.ndarray]:
+        yield head
+        for name, ids in requested.items():
+            most = max(_PIECE_BYTES // max(row_bytes[name], 1), 1)
+            with scratch_rows(min(most, len(ids)), row_bytes[name], torch.uint8) as memory:
+                for begin in range(0, len(ids), most):
+                    piece = memory[: len(ids[begin : begin + most])].numpy()
+                    colleagues.gather(name, ids[begin : begin + most], piece)
+                    yield piece.reshape(-1)
+
+    def _meet(self, addresses: Any) -> _Colleagues:
+        key = tuple(map(str, addresses))
+        with self._meeting:
+            if key not in self._colleagues:
+                client = _Colleagues.connect(
+                    self.partition, key, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1
+                )
+                client.local = self
+                self._colleagues[key] = client
+                if len(self._colleagues) > _MOST_CLIENTS:
+                    self._colleagues.popitem(last=False)[1].close()
+            self._colleagues.move_to_end(key)
+            return self._colleagues[key]
+
+
+class _Colleagues(Owners):
+    """The owners of a graph as one of them sees them, which does itself what is about its own parts."""
+
+    local: Owner
+
+    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
+        parts, numbers = self.partition.parted[table].locate(rows)
+        is_own = np.isin(parts, self.local.parts)
+        at = np.arange(len(rows)) if positions is None else positions
+        elsewhere = np.flatnonzero(~is_own)
+        if len(elsewhere):
+            super().gather(table, rows[elsewhere], out, at[elsewhere])
+        for part in np.unique(parts[is_own]).tolist():
+            here = np.flatnonzero(parts == part)
+            store = self.partition.parts[part].stores[table]
+            typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
+            store.gather_at(torch.from_numpy(numbers[here]), torch.from_numpy(at[here]), typed)
+
+    def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
+        away = {part: task for part, task in tasks.items() if part not in self.local.parts}
+        ask_others, sent = super()._answers, None
+        if away:  # while this owner does its own share
+            sent = self._pool().submit(ask_others, operation, {part: positions[part] for part in away}, away)
+        answers = {
+            part: Answer(part, positions[part], self.local.do(part, task))
+            for part, task in tasks.items()
+            if part not in away
+        }
+        if sent is not None:
+            answers |= {answer.rank: answer for answer in sent.result()}
+        return [answers[part] for part in positions]
+
+
+class OwnedBatches:
+    """The mini-batches that owners make for one process, and the rows that come with each. Thread-safe.
+
+    Each sampling thread asks for one mini-batch at a time, so that as many are under way as there are threads.
+
+    Args:
+        owners: returns who is asked.
+        addresses: returns the owners' addresses, by which these find each other.
+    """
+
+    def __init__(self, owners: Callable[[], Owners], addresses: Callable[[], Sequence[str]]) -> None:
+        self.owners = owners
+        self.addresses = addresses
+        self._tables: list[str] = []
+        self._of_thread = _Latest()
+
+    def store(self, name: str, table: PartedTable) -> PushedFeatureStore:
+        """Returns the store of a table whose rows come with mini-batches."""
+        if name not in self._tables:
+            self._tables.append(name)
+        return PushedFeatureStore(name, table, self)
+
+    def ask(self, sampler: dict[str, Any], draw: Draw) -> Message:
+        """Has an owner make a mini-batch, and keeps it for this thread, with its rows: the memory that it is for may be
+        too small at first."""
+        owners, latest = self.owners(), self._of_thread
+        if latest.draw is draw:
+            return latest.head
+        partition = owners.partition
+        about: dict[str, Any] = {}
+        arrays = {"seeds": draw.seeds}
+        if draw.queries is not None:
+            about, by_seed, shared = as_task(draw.queries)
+            arrays |= {**by_seed, **shared}
+        # Who draws and does not gather, to rank rows for a cache say, is not sent them again.
+        latest.unwanted |= latest.rows.keys()
+        latest.forget()
+        tables = [name for name in self._tables if name not in latest.unwanted]
+        about |= {
+            "operation": BATCH,
+            "sampler": sampler,
+            "key": astuple(draw.key),
+            "owners": list(self.addresses()),
+            "tables": tables,
+        }
+        num_seeds = np.bincount(partition.part_of(draw.seeds), minlength=partition.num_parts)
+        answer = owners.ask_part(int(num_seeds.argmax()), Message(about, arrays))
+        head = Message.from_bytes(answer)
+        sizes = [(name, count * _row_bytes(partition.parted[name])) for name, count, _ in head.about["tables"]]
+        at = len(answer) - sum(num_bytes for _, num_bytes in sizes)
+        if [name for name, _ in sizes] != tables or at < 0:
+            raise ExchangeError("an owner sent other rows with a mini-batch than were asked for.")
+        for (name, num_bytes), (_, _, checksum) in zip(sizes, head.about["tables"], strict=True):
+            latest.rows[name] = checksum, answer[at : at + num_bytes]
+            at += num_bytes
+        # Copied, as a view would keep the answer, with all its rows, until the next mini-batch has come.
+        latest.head = Message(head.about, {key: array.copy() for key, array in head.arrays.items()})
+        latest.draw = draw
+        return latest.head
+
+    def take(self, name: str, ids: np.ndarray) -> np.ndarray | None:
+        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, where they are of
+        these ids."""
+        latest = self._of_thread
+        checksum, rows = latest.rows.pop(name, (None, None))
+        if checksum == _checksum(ids):
+            return rows
+        latest.unwanted.discard(name)
+        return None
+
+
+class _Latest(threading.local):
+    """The mini-batch that a thread has asked for last, and its rows, each table's with the checksum of its ids; and the
+    tables whose rows it has left there before."""
+
+    def __init__(self) -> None:
+        self.forget()
+        self.unwanted: set[str] = set()
+
+    def forget(self) -> None:
+        self.draw: Draw | None = None
+        self.head = Message({}, {})
+        self.rows: dict[str, tuple[int, np.ndarray]] = {}
+
+
+class OwnedSampler(Relayed):
+    """Draws what a sampler draws, by an owner that makes the whole mini-batch.
+
+    Raises:
+        SamplerConfigError: a sampler that cannot be described to another process, or be drawn over parts.
+    """
+
+    def __init__(self, sampler: Sampler, batches: OwnedBatches) -> None:
+        super().__init__(sampler)
+        self.batches = batches
+        self._described = describe_whole(sampler)
+        CollectiveSampler(sampler, batches.owners())  # what it refuses is told here, once
+
+    def draw(self, graph: Graph | None, draw: Draw, memory: np.ndarray) -> SampleLayout:
+        partition = self.batches.owners().partition
+        queries = draw.queries
+        check_seeds(draw.seeds, partition.num_nodes, None if queries is None else queries.of_seed)
+        head = self.batches.ask(self._described, draw)
+        try:
+            begin, end = head.arrays["begin"], head.arrays["end"]
+            layout = _checked(_read(head.about["layout"]), begin, end, draw.seeds, partition.num_nodes)
+        except (LookupError, TypeError, ValueError) as error:
+            raise ExchangeError(f"an owner sent what is no mini-batch: {type(error).__name__}: {error}") from error
+        last = _aligned_end(memory)
+        if len(begin) + len(end) > last:
+            raise ArenaTooSmall(len(begin) + len(end) + ARENA_ALIGNMENT)
+        memory[: len(begin)] = begin
+        memory[last - len(end) : last] = end
+        return layout.with_gap(last - len(end) - len(begin))
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        return self.sampler.heeds
+
+    @property
+    def description(self) -> str:
+        return self.sampler.description
+
+    def fingerprint_of(self, graph: Graph) -> str:
+        return self.batches.owners().partition.fingerprint
+
+    def __repr__(self) -> str:
+        return f"OwnedSampler({self.sampler!r})"
+
+
+class PushedFeatureStore(RemoteFeatureStore):
+    """Gives the rows that came with a mini-batch, and gathers others from their owners."""
+
+    def __init__(self, name: str, table: PartedTable, batches: OwnedBatches) -> None:
+        super().__init__(name, table, batches.owners)
+        self._batches = batches
+
+    def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
+        rows = self._batches.take(self.name, ids.numpy())
+        if rows is None:
+            return super().gather(ids, out)
+        byte_rows(out).reshape(-1)[:] = rows
+        return (TierReads("pushed", len(ids), len(rows)),)
+
+
+def _row_bytes(table: PartedTable) -> int:
+    return int(np.prod(table.row_shape, dtype=np.int64)) * table.dtype.itemsize
+
+
+def _checksum(ids: np.ndarray) -> int:
+    return zlib.crc32(np.ascontiguousarray(ids).view(np.uint8).data)
+
+
+def _aligned_end(memory: np.ndarray) -> int:
+    return len(memory) // ARENA_ALIGNMENT * ARENA_ALIGNMENT
+
+
+def _written(layout: SampleLayout) -> list[Any]:
+    hops = [list(vars(hop).values()) for hop in layout.hops]
+    return [layout.num_nodes, hops, layout.free_begin, layout.queries_offset]
+
+
+def _read(numbers: Any) -> SampleLayout:
+    num_nodes, hops, free_begin, queries_offset = numbers
+    return SampleLayout(num_nodes, tuple(HopLayout(*hop) for hop in hops), free_begin, free_begin, queries_offset)
+
+
+def _checked(
+    layout: SampleLayout, begin: np.ndarray, end: np.ndarray, seeds: np.ndarray, num_graph_nodes: int
+) -> SampleLayout:
+    """Checks a compact layout, whose arrays are ``begin`` and ``end``, before ids in it index memory. ExchangeError: it
+    is not of these seeds, or not sound."""
+    nodes = begin[: 8 * layout.num_nodes].view(np.int64)
+    sound = (
+        len(begin) == layout.free_begin
+        and len(nodes) == layout.num_nodes
+        and np.array_equal(nodes[: len(seeds)], seeds)
+    )
+    sound = sound and (not len(nodes) or bool(nodes.min() >= 0 and nodes.max() < num_graph_nodes))
+    if layout.queries_offset >= 0:
+        sound = sound and layout.queries_offset + 4 * layout.num_nodes <= len(begin)
+    for hop in layout.hops if sound else ():
+        spans = [(hop.indptr_offset, 4 * (hop.num_dst + 1)), (hop.indices_offset, 4 * hop.num_edges)]
+        spans += [(hop.edge_ids_offset, 8 * hop.num_edges)] * (hop.edge_ids_offset >= 0)
+        spans += [(at, 4 * hop.num_edges) for at in (hop.edge_weights_offset, hop.edge_types_offset) if at >= 0]
+        first = len(begin)
+        sound = sound and all(first <= at and at - first + size <= len(end) for at, size in spans)
+        sound = sound and 0 <= hop.num_dst <= hop.num_src <= layout.num_nodes and hop.num_edges >= 0
+        if sound:
+            indptr, indices = (end[at - first : at - first + size].view(np.int32) for at, size in spans[:2])
+            sound = bool(indptr[0] == 0 and indptr[-1] == hop.num_edges and (np.diff(indptr) >= 0).all())
+            sound = sound and (not len(indices) or bool(indices.min() >= 0 and indices.max() < hop.num_src))
+    if not sound:
+        raise ExchangeError("an owner sent a mini-batch that is not sound. Do all owners run the same version?")
+    return layout

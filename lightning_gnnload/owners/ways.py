@@ -1,0 +1,102 @@
+"""Ways to owners: by the scheme of an address, the front that serves there, and the connection to it."""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, NamedTuple
+
+from lightning_gnnload.errors import AddressError, MissingExtraError
+from lightning_gnnload.owners.address import GRPC, GRPC_TLS, TCP, TLS, Address
+from lightning_gnnload.owners.connection import Connection
+from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.tcp import TcpConnection, TcpFront
+
+if TYPE_CHECKING:
+    from lightning_gnnload.owners.flight import FlightFront
+
+AUTHORITY_FILE = "GNNLOAD_AUTHORITY_FILE"
+"""The environment variable of the PEM file that vouches for owners' certificates; without it, the system's files do."""
+
+
+class Certificate(NamedTuple):
+    """Names the PEM files of an owner's certificate and of its key."""
+
+    file: Path
+    key: Path
+
+
+def open_front(
+    owner: Owner,
+    address: Address,
+    secret: bytes,
+    certificate: Certificate | None = None,
+    on_stranger: Callable[[str], object] = lambda why: None,
+) -> TcpFront | FlightFront:
+    """Serves an owner at an address, until the front is closed.
+
+    Args:
+        owner: who answers.
+        address: whose scheme says how; port 0: any that is free.
+        secret: as :func:`.find_secret` returns it.
+        certificate: for ``tls://`` and ``grpc+tls://``.
+        on_stranger: is told of who was turned away, and why; for a log.
+
+    Raises:
+        AddressError: nobody can listen there, or the certificate is missing, broken or of no use.
+        MissingExtraError: the address is for Arrow Flight, which is not installed.
+    """
+    if (address.scheme in (TLS, GRPC_TLS)) != (certificate is not None):
+        raise AddressError(
+            f"{address} and a certificate do not go together: name one, and its key, for tls:// or grpc+tls://, and "
+            "none for other addresses."
+        )
+    try:
+        if address.scheme in (TCP, TLS):
+            context = None
+            if certificate is not None:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(*certificate)
+            return TcpFront(owner, address.host, address.port, secret, tls=context, on_stranger=on_stranger)
+        contents = (certificate.file.read_bytes(), certificate.key.read_bytes()) if certificate is not None else None
+    except OSError as error:
+        raise AddressError(f"the certificate cannot be used: {error}. Give PEM files of it and of its key.") from error
+    front: FlightFront = _flight().FlightFront(
+        owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger
+    )
+    return front
+
+
+def open_connection(address: Address, secret: bytes, connect_s: float, deadline_s: float) -> Connection:
+    """Connects to an owner; over TLS, only to one for whose certificate ``GNNLOAD_AUTHORITY_FILE`` vouches, or the
+    system's own authorities.
+
+    Raises:
+        StrangerError: the owner has another secret.
+        AddressError: the authority's file cannot be read.
+        MissingExtraError: the address is for Arrow Flight, which is not installed.
+        OSError: no owner listens there, or it is late, or nobody vouches for it.
+    """
+    authority = os.environ.get(AUTHORITY_FILE) if address.scheme in (TLS, GRPC_TLS) else None
+    try:
+        if address.scheme == GRPC or address.scheme == GRPC_TLS:
+            content = Path(authority).read_bytes() if authority else None
+        else:
+            context = ssl.create_default_context(cafile=authority or None) if address.scheme == TLS else None
+    except OSError as error:
+        raise AddressError(f"{AUTHORITY_FILE}={authority} cannot be read: {error}. Name a PEM file.") from error
+    if address.scheme in (TCP, TLS):
+        return TcpConnection(address, secret, connect_s, deadline_s, context)
+    connection: Connection = _flight().FlightConnection(address, secret, connect_s, deadline_s, content)
+    return connection
+
+
+def _flight() -> ModuleType:
+    try:
+        from lightning_gnnload.owners import flight
+    except ImportError as error:
+        raise MissingExtraError("pyarrow", "flight", "An address that begins with grpc", error) from error
+    return flight

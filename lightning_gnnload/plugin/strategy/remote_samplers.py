@@ -1,0 +1,108 @@
+"""Remote samplers: how machines that only sample and the trainers of others find each other, and who may connect.
+
+A sampler listens at a free port of the interface that leads to MASTER_ADDR, and writes where into the job's store.
+Nobody need trust that store, which anyone can read and write who reaches it: both ends prove to know the user's secret
+before anything else is said, and it never leaves the process.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import os
+import secrets
+from contextlib import suppress
+from datetime import timedelta
+
+from torch.distributed import DistError
+
+from lightning_gnnload.errors import QueueProtocolError, RoleConfigError
+from lightning_gnnload.host.heartbeat import Patience
+from lightning_gnnload.host.tcp import is_loopback
+from lightning_gnnload.owners.address import find_secret
+from lightning_gnnload.pipeline.queue.remote import (
+    NO_REMOTE,
+    RemoteChannel,
+    RemoteListener,
+    RemoteSamplers,
+    connect_to_remote,
+)
+from lightning_gnnload.plugin.job import Job, RolePlan
+from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, address_towards, launch_store, layout
+from lightning_gnnload.sample.base import Relayed, Sampler
+
+_NONCE_BYTES = 16
+
+
+def listen_to_machines(job: Job) -> RemoteListener:
+    """Opens the port of a sampler that serves other machines, and says where in the job's store.
+
+    Raises SecretError: there is no secret. LaunchError: no way leads to MASTER_ADDR. TrainerDiedError: rank 0 did not
+    open the store in time.
+    """
+    nonce = secrets.token_hex(_NONCE_BYTES)
+    key = _key(nonce)
+    address, port = job.environment.main_address, job.environment.main_port
+    listener = RemoteListener(LOOPBACK if is_loopback(address) else address_towards(address, port), key)
+    try:
+        patience = Patience(job.connect_timeout_s, job.setup_timeout_s, lambda: False)
+        store = launch_store(job, timedelta(seconds=job.connect_timeout_s), patience)
+        where = {"address": listener.address, "nonce": nonce, "layout": layout(job.roles)}
+        store.set(_entry(job.global_rank), json.dumps(where))
+    except BaseException:
+        listener.close()
+        raise
+    return listener
+
+
+def remote_samplers(job: Job, timeout: timedelta | None) -> RemoteSamplers:
+    """The samplers of other machines, as the job's store names them to a trainer; ``timeout`` is the store's."""
+    if not job.roles.sampler_nodes:
+        return NO_REMOTE
+    _key("")  # without a secret, nobody need be waited for
+    store = launch_store(job, timeout)
+
+    def connect(rank: int) -> RemoteChannel | None:
+        entry = _entry(rank)
+        with suppress(DistError):  # the store ends with rank 0, and nobody connects any more then
+            if store.check([entry]):
+                return _connect(rank, store.get(entry), job.roles)
+        return None
+
+    return RemoteSamplers(job.roles.remote_samplers, connect)
+
+
+def refuse_parts(sampler: Sampler, roles: RolePlan) -> None:
+    """Raises RoleConfigError: mini-batches come from parts of a graph, which samplers of one machine share out."""
+    if roles.sampler_nodes and isinstance(sampler, Relayed):
+        raise RoleConfigError(
+            f"sampler_nodes={roles.sampler_nodes} with partition=: parts lie with the ranks of a machine that train on "
+            f"them, or with owners. Leave partition= out, or sampler_nodes=."
+        )
+
+
+def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
+    try:
+        where = json.loads(entry)
+        (host, port), nonce, theirs = where["address"], where["nonce"], where["layout"]
+        sound = type(host) is str and type(port) is int and 0 < port < 1 << 16 and type(nonce) is str
+    except (ValueError, TypeError, KeyError):
+        sound = False
+    if not sound:
+        raise QueueProtocolError(f"the job's store says {entry!r:.200} of sampler rank {rank}, which is no address")
+    if theirs != layout(roles):
+        raise RoleConfigError(
+            f"the machines of this job differ: this one has {layout(roles)}, that of sampler rank {rank} has "
+            f"{theirs!r:.200}. Start the same command on all."
+        )
+    return connect_to_remote(host, port, _key(nonce))
+
+
+def _key(nonce: str) -> bytes:
+    """The key of one sampler's connections, from the user's secret."""
+    return hmac.digest(find_secret(), f"queue/{nonce}".encode(), "sha256")
+
+
+def _entry(rank: int) -> str:
+    # torchrun's store outlives a restart of the ranks, which listen elsewhere then.
+    return f"samplers/{rank}/{os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}"

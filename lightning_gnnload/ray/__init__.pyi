@@ -1,0 +1,5 @@
+"""The names of the package, each with the module that holds it; see lazy.py."""
+
+from .addresses import FactoredTorchConfig as FactoredTorchConfig
+from .report import RayReportCallback as RayReportCallback
+from .strategy import RayFactoredStrategy as RayFactoredStrategy

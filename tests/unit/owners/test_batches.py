@@ -1,0 +1,261 @@
+"""Whole mini-batches that owners make are those of the whole graph, bit for bit, whatever happens to owners."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from copy import copy
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gnnload import (
+    GraphData,
+    LaborSampler,
+    LayerSampler,
+    NeighborSampler,
+    RandomWalkSampler,
+    SeedTable,
+    WeightedNeighborSampler,
+    load_partition,
+    partition_graph,
+)
+from lightning_gnnload.data.plan import BatchRequest
+from lightning_gnnload.errors import ExchangeError, SamplerConfigError
+from lightning_gnnload.owners.batches import BatchOwner, OwnedBatches, OwnedSampler
+from lightning_gnnload.owners.client import Owners
+from lightning_gnnload.owners.tcp import TcpFront
+from lightning_gnnload.pipeline.slots import Slot
+from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.sample.base import Sampler
+from lightning_gnnload.sample.workload import Workload
+from lightning_gnnload.storage.graphs import stores_by_array
+from lightning_gnnload.storage.partitions import StoredPartition
+from tests.unit.owners.serving import SECRET, graph_data
+
+SAMPLERS = [
+    NeighborSampler([3, 2]),
+    NeighborSampler([-1, {0: 2, 2: 1}], expand="new", edge_ids=True),
+    NeighborSampler([4], replace=True),
+    WeightedNeighborSampler([3, 3]),
+    LaborSampler([3, 2]),
+    LayerSampler([8, 8]),
+    RandomWalkSampler(2, num_walks=6, num_neighbors=3),
+]
+
+
+@contextmanager
+def made_by_owners(folder: Path, num_owners: int) -> Iterator[tuple[StoredPartition, OwnedBatches, list[TcpFront]]]:
+    with ExitStack() as stack:
+        partition = load_partition(folder)
+        assert isinstance(partition, StoredPartition)
+        fronts = []
+        for number in range(num_owners):
+            owner = BatchOwner(partition, range(number, partition.num_parts, num_owners), SECRET.encode())
+            stack.callback(owner.close)
+            fronts.append(stack.enter_context(TcpFront(owner, "127.0.0.1", 0, SECRET.encode())))
+        addresses = [str(front.address) for front in fronts]
+        owners = Owners.connect(partition, addresses, secret=SECRET, patience_s=3)
+        stack.callback(owners.close)
+        yield partition, OwnedBatches(lambda: owners, lambda: addresses), fronts
+
+
+def remote_source(partition: StoredPartition, batches: OwnedBatches, local: Workload) -> BatchSource:
+    data = copy(partition.graph_data)
+    for name, array in zip(data.stores, stores_by_array(data), strict=True):
+        data.put(name, batches.store(array, partition.parted[array]))
+    workload = Workload(**{**local.settings(), "sampler": OwnedSampler(local.sampler, batches), "graph": data.graph})
+    return BatchSource(data, workload)
+
+
+def content(source: BatchSource, step: int) -> list[torch.Tensor]:
+    slot = Slot(1 << 12)
+    batch = source.make(BatchRequest(1, step, 0, 1), slot).view(slot.buffer())
+    tensors = [batch.nodes, batch.x, batch.y]
+    for block in batch.blocks:
+        tensors += [block.indptr, block.indices, block.edge_ids, block.edge_weight, block.edge_type]
+    return [torch.empty(0) if tensor is None else tensor.clone() for tensor in tensors]
+
+
+def with_tables(data: GraphData) -> GraphData:
+    data.put("wide", torch.arange(data.graph.num_nodes * 40).view(-1, 40).to(torch.int16))
+    return data
+
+
+@pytest.mark.parametrize("sampler", SAMPLERS, ids=lambda sampler: type(sampler).__name__)
+@pytest.mark.parametrize(("num_parts", "num_owners"), [(3, 2), (1, 1)])
+def test_equal_those_of_the_whole_graph(sampler: Sampler, num_parts: int, num_owners: int, tmp_path: Path) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", num_parts, "random", hops=0, progress=False)
+    local = Workload(data.graph, sampler, data.split("train"), batch_size=7, seed=3, labels=data.y)
+    here = BatchSource(data, local)
+    with made_by_owners(tmp_path / "parts", num_owners) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        for step in range(4):
+            for expected, got in zip(content(here, step), content(there, step), strict=True):
+                # Rows taken for another mini-batch's, or of another owner's part, fail here.
+                assert torch.equal(expected, got)
+        # One request a mini-batch, and none beside it for rows.
+        assert set(batches.owners().traffic) <= {"batch", "num_types"}
+        assert batches.owners().traffic["batch"].num_tasks == 4
+
+
+def test_threads_have_rows_of_their_own(tmp_path: Path) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=3, labels=data.y)
+    here, got = BatchSource(data, local), {}
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+
+        def make(step: int) -> None:
+            got[step] = content(there, step)
+
+        threads = [threading.Thread(target=make, args=(step,)) for step in range(8)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    for step in range(8):
+        assert all(map(torch.equal, content(here, step), got[step]))
+
+
+def test_another_owner_makes_those_of_one_that_is_gone(tmp_path: Path) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=5, labels=data.y)
+    here = BatchSource(data, local)
+    with ExitStack() as stack:
+        partition, _, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        # A second owner of all parts.
+        _, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        addresses = [str(front.address), str(spare.address)]
+        both = Owners.connect(partition, addresses, secret=SECRET, patience_s=10)
+        stack.callback(both.close)
+        there = remote_source(partition, OwnedBatches(lambda: both, lambda: addresses), local)
+        assert all(map(torch.equal, content(here, 0), content(there, 0)))
+        front.close()
+        for step in range(1, 5):
+            assert all(map(torch.equal, content(here, step), content(there, step)))
+
+
+def test_rows_that_nobody_gathers_are_not_sent_again(tmp_path: Path) -> None:
+    data = graph_data(width=64)
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=7, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        traffic = batches.owners().traffic
+        sizes = []
+        for step in range(3):
+            before = traffic["batch"].bytes_received if "batch" in traffic else 0
+            there.workload.nodes_of(BatchRequest(0, step, 0, 1))
+            sizes.append(traffic["batch"].bytes_received - before)
+        assert sizes[1] < sizes[0] / 2
+        assert sizes[2] < sizes[0] / 2
+        # They come one by one where they are needed after all, and with the next mini-batch again.
+        expected = BatchSource(data, local)
+        for step in range(2):
+            assert all(map(torch.equal, content(expected, step), content(there, step)))
+        assert traffic["rows"].num_tasks <= 2
+
+
+def test_seeds_with_links_and_disjoint_rows(tmp_path: Path) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 3, "random", hops=0, progress=False)
+    table = SeedTable(data.split("train"), y=torch.arange(len(data.split("train"))))
+    sampler = NeighborSampler([3, 2], sharing="disjoint")
+    local = Workload(data.graph, sampler, table, batch_size=7, seed=3)
+    here = BatchSource(data, local)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        for step in range(3):
+            assert all(map(torch.equal, content(here, step), content(there, step)))
+
+
+class Unknown(NeighborSampler):
+    def __init__(self, fanouts: list[int], weigh: object = None) -> None:
+        super().__init__(fanouts)
+        self.weigh = weigh
+
+
+def test_a_sampler_that_cannot_be_described_is_refused_by_name(tmp_path: Path) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    with (
+        made_by_owners(tmp_path / "parts", 1) as (_, batches, _),
+        pytest.raises(SamplerConfigError, match="none of the package's own"),
+    ):
+        OwnedSampler(Unknown([2], weigh=np.arange(3)), batches)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"tables": ["nothing"]}, "no rows of 'nothing'"),
+        ({"sampler": {"kind": "os:system", "settings": {}}}, "os:system"),
+        ({"sampler": {"kind": "lightning_gnnload.sample.neighbor:NeighborSampler", "settings": {"fanouts": 3}}}, ""),
+        ({"key": ["a"]}, ""),
+        ({"owners": 7}, ""),
+        ({"seeds": np.array([10**6])}, "whole numbers"),
+    ],
+)
+def test_requests_that_cannot_be_are_refused(changes: dict, words: str, tmp_path: Path) -> None:
+    from lightning_gnnload.sample.group.messages import Message
+    from lightning_gnnload.sample.parts.settings import describe_whole
+
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    with made_by_owners(tmp_path / "parts", 1) as (_, batches, fronts):
+        about = {
+            "operation": "batch",
+            "sampler": describe_whole(NeighborSampler([2])),
+            "key": [0, 0, 0, 0],
+            "owners": [str(fronts[0].address)],
+            "tables": ["x"],
+        }
+        arrays = {"seeds": np.array([0, 1])}
+        if "seeds" in changes:
+            arrays, changes = {"seeds": changes["seeds"]}, {}
+        with pytest.raises((ExchangeError, SamplerConfigError), match=words):
+            batches.owners().ask_part(0, Message({**about, **changes}, arrays))
+        # And the owner serves on.
+        sound = Message({**about, "key": [0, 0, 0, 0]}, {"seeds": np.array([0, 1])})
+        assert len(batches.owners().ask_part(0, sound))
+
+
+@pytest.mark.parametrize("layout", [[1.5, [], 0, -1], [1], "text", [2, [[0]], 16, -1], None])
+def test_what_is_no_layout_is_refused(layout: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph_data()
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([2]), data.split("train"), batch_size=2, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 1) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        monkeypatch.setattr("lightning_gnnload.owners.batches._written", lambda _: layout)
+        with pytest.raises(ExchangeError, match="an owner sent"):
+            content(there, 0)
+
+
+def test_rows_are_let_go_once_they_are_taken(tmp_path: Path) -> None:
+    data = graph_data(width=64)
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=7, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there, owners = remote_source(partition, batches, local), batches.owners()
+        ask, answers = owners.ask_part, []
+
+        def ask_part(part: int, task: object) -> np.ndarray:
+            answer = ask(part, task)
+            answers.append(weakref.ref(answer))
+            return answer
+
+        owners.ask_part = ask_part
+        content(there, 0)
+        gc.collect()
+        # A view of it that is kept holds each thread's whole mini-batch until the next one has come.
+        assert [answer() is None for answer in answers] == [True]
