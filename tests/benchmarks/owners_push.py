@@ -4,7 +4,7 @@ Two owners, processes of their own with a part each, behind links that delay eac
 and owners, and among owners. ``ranks``: the trainer asks hop by hop, and then for rows; ``owners``: it asks for whole
 mini-batches, each sampling thread for one, so that threads are its credit. First mini-batches as they stream to who
 only takes them; then a trainer whose step, a pause, takes as long as one thread here needs to make a mini-batch of the
-same graph in memory. Medians by turns. Owners share this machine's cores with the trainer. Ten minutes.
+same graph in memory, or as ``--step-ms`` says. Medians by turns. Owners share this machine's cores with the trainer. Ten minutes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,8 @@ AIM = 1.15
 
 
 class Scale(NamedTuple):
-    """How much is measured: ``num_batches`` are timed after ``num_first``, which fill what is made ahead."""
+    """How much is measured: ``num_batches`` are timed after ``num_first``, which are
+    more than any has under way."""
 
     num_nodes: int
     delays_ms: tuple[float, ...]
@@ -45,8 +46,8 @@ class Scale(NamedTuple):
     num_batches: int
 
 
-WHOLE = Scale(200_000, (0, 0.1, 1, 10), (1, 2, 4, 8), rounds=5, num_first=10, num_batches=20)
-SHORT = Scale(60_000, (0, 1), (1, 4), rounds=1, num_first=5, num_batches=8)
+WHOLE = Scale(200_000, (0, 0.1, 1, 10), (1, 2, 4, 8), rounds=5, num_first=12, num_batches=24)
+SHORT = Scale(60_000, (0, 1), (1, 4), rounds=1, num_first=6, num_batches=12)
 
 
 class Trained(NamedTuple):
@@ -98,7 +99,7 @@ def serve(folder: Path, stack: ExitStack) -> list[DelayProxy]:
     return [stack.enter_context(DelayProxy(port)) for port in ports]
 
 
-def measure(graph: str, scale: Scale) -> list[str]:
+def measure(graph: str, scale: Scale, step_ms: float | None) -> list[str]:
     """Returns rows of the table, in Markdown."""
     dataset = (
         Debian()
@@ -133,15 +134,18 @@ def measure(graph: str, scale: Scale) -> list[str]:
         ]
         for contender in remote:
             stack.callback(contender.module.owners.close)
+            contender.module.setup()
         train(here.module, scale, 0.0)  # maps its pages
-        step_s = statistics.median(train(here.module, scale, 0.0).took_s for _ in range(3)) / scale.num_batches
-        print(f"{graph}: a mini-batch, and so a step, {step_s * 1e3:.1f} ms", file=sys.stderr, flush=True)
+        here_ms = statistics.median(train(here.module, scale, 0.0).took_s for _ in range(3)) * 1e3 / scale.num_batches
+        step_ms = here_ms if step_ms is None else step_ms
+        told = f"{graph}: a mini-batch {here_ms:.1f} ms here, a step {step_ms:.1f} ms"
+        print(told, file=sys.stderr, flush=True)
         for turn in range(scale.rounds):
             for delay_ms in scale.delays_ms:
                 for link in links:
                     link.set_delay(round(delay_ms * 1000))
                 for contender in (here, *remote):
-                    contender.measure(delay_ms, scale, step_s)
+                    contender.measure(delay_ms, scale, step_ms / 1e3)
                 print(f"round {turn + 1} of {scale.rounds}: {delay_ms} ms", file=sys.stderr, flush=True)
         local_s = statistics.median(trained.took_s for each in here.trained.values() for trained in each)
         return [row_of(contender, delay_ms, local_s) for delay_ms in scale.delays_ms for contender in (here, *remote)]
@@ -164,8 +168,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--graph", choices=("power-law", "debian"), default="power-law")
     parser.add_argument("--short", action="store_true", help="a smaller graph, two delays, one round: a minute")
+    parser.add_argument("--step-ms", type=float, help="by default as long as a mini-batch takes here")
     options = parser.parse_args(arguments)
-    lines = measure(options.graph, SHORT if options.short else WHOLE)
+    lines = measure(options.graph, SHORT if options.short else WHOLE, options.step_ms)
     print(f"| added, ms each way | made by | threads | ms a mini-batch | waited | epoch / here | within {AIM:g} |")
     print("| ---: | --- | ---: | ---: | ---: | ---: | --- |")
     print("\n".join(lines))
