@@ -4,7 +4,8 @@ Two owners, processes of their own with a part each, behind links that delay eac
 and owners, and among owners. ``ranks``: the trainer asks hop by hop, and then for rows; ``owners``: it asks for whole
 mini-batches, each sampling thread for one, so that threads are its credit. First mini-batches as they stream to who
 only takes them; then a trainer whose step, a pause, takes as long as one thread here needs to make a mini-batch of the
-same graph in memory, or as ``--step-ms`` says. Medians by turns. Owners share this machine's cores with the trainer. Ten minutes.
+same graph in memory, or as ``--step-ms`` says. Medians by turns. Owners share this machine's cores with the trainer.
+Some minutes a delay.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from lightning_gnnload import Debian, GraphDataModule, NeighborSampler, Synthetic, load_partition, partition_graph
-from lightning_gnnload.owners.address import SECRET as SECRET_VARIABLE
+from lightning_gnnload.owners.address import SECRET_FILE
 from tests.cluster.delay import DelayProxy
 from tests.unit.owners.serving import SECRET, OwnerProcess
 
@@ -46,7 +47,7 @@ class Scale(NamedTuple):
     num_batches: int
 
 
-WHOLE = Scale(200_000, (0, 0.1, 1, 10), (1, 2, 4, 8), rounds=5, num_first=12, num_batches=24)
+WHOLE = Scale(200_000, (0, 0.1, 1, 10), (1, 2, 4, 8), rounds=3, num_first=12, num_batches=24)
 SHORT = Scale(60_000, (0, 1), (1, 4), rounds=1, num_first=6, num_batches=12)
 
 
@@ -111,8 +112,8 @@ def measure(graph: str, scale: Scale, step_ms: float | None) -> list[str]:
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:
         folder = Path(name)
         partition_graph(data, folder / "parts", NUM_PARTS, "random", hops=0, progress=False)
-        os.environ[SECRET_VARIABLE] = SECRET
         links = serve(folder, stack)
+        os.environ[SECRET_FILE] = str(folder / "secret")
         addresses = [f"127.0.0.1:{link.port}" for link in links]
         here = Contender("here", 1, GraphDataModule(data, SAMPLER, BATCH_SIZE, num_threads=1))
         remote = [
@@ -169,8 +170,12 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--graph", choices=("power-law", "debian"), default="power-law")
     parser.add_argument("--short", action="store_true", help="a smaller graph, two delays, one round: a minute")
     parser.add_argument("--step-ms", type=float, help="by default as long as a mini-batch takes here")
+    parser.add_argument("--delays", nargs="+", type=float, metavar="MS", help=f"added each way; {WHOLE.delays_ms}")
+    parser.add_argument("--rounds", type=int, help=f"turns of each; {WHOLE.rounds}")
     options = parser.parse_args(arguments)
-    lines = measure(options.graph, SHORT if options.short else WHOLE, options.step_ms)
+    scale = SHORT if options.short else WHOLE
+    scale = scale._replace(delays_ms=options.delays or scale.delays_ms, rounds=options.rounds or scale.rounds)
+    lines = measure(options.graph, scale, options.step_ms)
     print(f"| added, ms each way | made by | threads | ms a mini-batch | waited | epoch / here | within {AIM:g} |")
     print("| ---: | --- | ---: | ---: | ---: | ---: | --- |")
     print("\n".join(lines))
