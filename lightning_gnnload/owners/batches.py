@@ -34,6 +34,7 @@ from lightning_gnnload.sample.base import Relayed, Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.messages import Answer, Message
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.links import PartLookup
 from lightning_gnnload.sample.parts.queries import as_task, from_task
 from lightning_gnnload.sample.parts.settings import describe_whole, whole_described
 from lightning_gnnload.sample.seeds.rows import SeedBatch
@@ -119,7 +120,9 @@ class BatchOwner(Owner):
     ) -> Iterator[np.ndarray]:
         yield head
         for name, ids in requested.items():
-            most = max(_PIECE_BYTES // max(row_bytes[name], 1), 1)
+            if not row_bytes[name]:
+                continue
+            most = max(_PIECE_BYTES // row_bytes[name], 1)
             with scratch_rows(min(most, len(ids)), row_bytes[name], torch.uint8) as memory:
                 for begin in range(0, len(ids), most):
                     piece = memory[: len(ids[begin : begin + most])].numpy()
@@ -288,6 +291,11 @@ class OwnedSampler(Relayed):
         memory[: len(begin)] = begin
         memory[last - len(end) : last] = end
         return layout.with_gap(last - len(end) - len(begin))
+
+    @property
+    def lookup(self) -> PartLookup:
+        """As :attr:`.CollectiveSampler.lookup`: links are found, and negatives drawn, before an owner is asked."""
+        return PartLookup(self.batches.owners())
 
     @property
     def heeds(self) -> frozenset[str]:
