@@ -163,13 +163,13 @@ class _Colleagues(Owners):
         for part in np.unique(parts[is_own]).tolist():
             here = np.flatnonzero(parts == part)
             store = self.partition.parts[part].stores[table]
-            own = torch.from_numpy(numbers[here])
+            part_rows = torch.from_numpy(numbers[here])
             if form.is_exact:
                 typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
-                store.gather_at(own, torch.from_numpy(at[here]), typed)
+                store.gather_at(part_rows, torch.from_numpy(at[here]), typed)
                 continue
             with scratch_rows(len(here), store.shape[1], store.dtype) as memory:
-                store.gather(own, memory)
+                store.gather(part_rows, memory)
                 out[at[here]] = form.pack(memory, table)
 
     def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
