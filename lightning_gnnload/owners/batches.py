@@ -93,7 +93,7 @@ class BatchOwner(Owner):
     def _make(self, task: Message) -> Reply:
         about = task.about
         seeds = task.numbers("seeds", self.partition.num_nodes).astype(np.int64)
-        colleagues = self._meet(about["owners"], about["wire"])
+        colleagues = self._meet(about["owners"], about.get("wire", "exact"))
         sampler = CollectiveSampler(whole_described(about["sampler"]), colleagues)
         draw = Draw(seeds, DrawKey(*about["key"]), from_task(task, len(seeds)))
         arena, layout = draw_here(sampler, self._data.graph, draw)

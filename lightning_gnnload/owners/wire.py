@@ -26,7 +26,7 @@ class WireRows:
     ``"int8"`` sends a row's largest absolute value by 127, float32, and each number as the nearest multiple of it, one
     byte. Whole numbers, codes of quantised tables, and rows that would take no fewer bytes go as they are.
 
-    Numbers of a row are off by at most 2^-11 of themselves with ``"float16"``, or 2^-25 where that is more; by 2^-9 of
+    Numbers of a row are off by at most 2^-11 of themselves with ``"float16"``, or 2^-25 where that is more; by 2^-8 of
     themselves with ``"bfloat16"``; by 1/254 of the row's largest with ``"int8"``. To this comes the rounding of
     float32, and of a table's own dtype where that is narrower.
 

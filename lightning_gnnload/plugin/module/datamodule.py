@@ -134,7 +134,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             of tables that have no cache here; ``"ranks"`` ask them hop by hop, and for rows. None: owners, where the
             sampler is one of the package's own.
         wire: with ``features``, how rows of real numbers come: ``"exact"``; or rounded, each table's alike however they
-            come: ``"float16"``, ``"bfloat16"`` in half of float32's bytes, off by 2^-11 and 2^-9 of a number at most,
+            come: ``"float16"``, ``"bfloat16"`` in half of float32's bytes, off by 2^-11 and 2^-8 of a number at most,
             ``"int8"`` in a quarter, off by 1/254 of a row's largest (:class:`.WireRows`).
         packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
             mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
