@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
@@ -29,6 +29,7 @@ from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.connection import OwnerFailedError
 from lightning_gnnload.owners.owner import Owner, Reply
 from lightning_gnnload.owners.rows import RemoteFeatureStore
+from lightning_gnnload.owners.wire import Wire, WireRows
 from lightning_gnnload.pipeline.fill import Filler
 from lightning_gnnload.sample.base import Relayed, Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
@@ -93,7 +94,7 @@ class BatchOwner(Owner):
     def _make(self, task: Message) -> Reply:
         about = task.about
         seeds = task.numbers("seeds", self.partition.num_nodes).astype(np.int64)
-        colleagues = self._meet(about["owners"])
+        colleagues = self._meet(about["owners"], about.get("wire", "exact"))
         sampler = CollectiveSampler(whole_described(about["sampler"]), colleagues)
         draw = Draw(seeds, DrawKey(*about["key"]), from_task(task, len(seeds)))
         arena, layout = draw_here(sampler, self._data.graph, draw)
@@ -111,30 +112,35 @@ class BatchOwner(Owner):
             },
             {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
         ).to_bytes()
-        row_bytes = {name: _row_bytes(self.partition.parted[name]) for name in tables}
-        num_bytes = len(head) + sum(len(ids) * row_bytes[name] for name, ids in requested.items())
-        return Reply(num_bytes, self._pieces(head, requested, row_bytes, colleagues))
+        forms = {name: colleagues.form_of(name) for name in tables}
+        num_bytes = len(head) + sum(len(ids) * forms[name].row_bytes for name, ids in requested.items())
+        pieces: Iterable[np.ndarray] = self._pieces(head, requested, forms, colleagues)
+        if not all(form.is_exact for form in forms.values()):
+            pieces = [piece.copy() for piece in pieces]  # numbers that cannot be sent are told before anything is
+        return Reply(num_bytes, pieces)
 
     def _pieces(
-        self, head: np.ndarray, requested: dict[str, np.ndarray], row_bytes: dict[str, int], colleagues: _Colleagues
+        self, head: np.ndarray, requested: dict[str, np.ndarray], forms: dict[str, WireRows], colleagues: _Colleagues
     ) -> Iterator[np.ndarray]:
         yield head
         for name, ids in requested.items():
-            if not row_bytes[name]:
+            row_bytes = forms[name].row_bytes
+            if not row_bytes:
                 continue
-            most = max(_PIECE_BYTES // row_bytes[name], 1)
-            with scratch_rows(min(most, len(ids)), row_bytes[name], torch.uint8) as memory:
+            most = max(_PIECE_BYTES // row_bytes, 1)
+            with scratch_rows(min(most, len(ids)), row_bytes, torch.uint8) as memory:
                 for begin in range(0, len(ids), most):
                     piece = memory[: len(ids[begin : begin + most])].numpy()
-                    colleagues.gather(name, ids[begin : begin + most], piece)
+                    colleagues.gather_packed(name, ids[begin : begin + most], piece)
                     yield piece.reshape(-1)
 
-    def _meet(self, addresses: Any) -> _Colleagues:
-        key = tuple(map(str, addresses))
+    def _meet(self, addresses: Any, wire: Wire) -> _Colleagues:
+        named = tuple(map(str, addresses))
+        key = (wire, *named)
         with self._meeting:
             if key not in self._colleagues:
                 client = _Colleagues.connect(
-                    self.partition, key, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1
+                    self.partition, named, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1, wire=wire
                 )
                 client.local = self
                 self._colleagues[key] = client
@@ -149,18 +155,25 @@ class _Colleagues(Owners):
 
     local: Owner
 
-    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
+    def gather_packed(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
         parts, numbers = self.partition.parted[table].locate(rows)
         is_own = np.isin(parts, self.local.parts)
         at = np.arange(len(rows)) if positions is None else positions
+        form = self.form_of(table)
         elsewhere = np.flatnonzero(~is_own)
         if len(elsewhere):
-            super().gather(table, rows[elsewhere], out, at[elsewhere])
+            super().gather_packed(table, rows[elsewhere], out, at[elsewhere])
         for part in np.unique(parts[is_own]).tolist():
             here = np.flatnonzero(parts == part)
             store = self.partition.parts[part].stores[table]
-            typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
-            store.gather_at(torch.from_numpy(numbers[here]), torch.from_numpy(at[here]), typed)
+            part_rows = torch.from_numpy(numbers[here])
+            if form.is_exact:
+                typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
+                store.gather_at(part_rows, torch.from_numpy(at[here]), typed)
+                continue
+            with scratch_rows(len(here), store.shape[1], store.dtype) as memory:
+                store.gather(part_rows, memory)
+                out[at[here]] = form.pack(memory, table)
 
     def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         away = {part: task for part, task in tasks.items() if part not in self.local.parts}
@@ -221,11 +234,12 @@ class OwnedBatches:
             "key": astuple(draw.key),
             "owners": list(self.addresses()),
             "tables": tables,
+            "wire": owners.wire,
         }
         num_seeds = np.bincount(partition.part_of(draw.seeds), minlength=partition.num_parts)
         answer = owners.ask_part(int(num_seeds.argmax()), Message(about, arrays))
         head = Message.from_bytes(answer)
-        sizes = [(name, count * _row_bytes(partition.parted[name])) for name, count, _ in head.about["tables"]]
+        sizes = [(name, count * owners.form_of(name).row_bytes) for name, count, _ in head.about["tables"]]
         at = len(answer) - sum(num_bytes for _, num_bytes in sizes)
         if [name for name, _ in sizes] != tables or at < 0:
             raise ExchangeError("an owner sent other rows with a mini-batch than were asked for.")
@@ -323,12 +337,9 @@ class PushedFeatureStore(RemoteFeatureStore):
         rows = self._batches.take(self.name, ids.numpy())
         if rows is None:
             return super().gather(ids, out)
-        byte_rows(out).reshape(-1)[:] = rows
+        form = self._batches.owners().form_of(self.name)
+        form.unpack(rows.reshape(len(ids), form.row_bytes), byte_rows(out))
         return (TierReads("pushed", len(ids), len(rows)),)
-
-
-def _row_bytes(table: PartedTable) -> int:
-    return int(np.prod(table.row_shape, dtype=np.int64)) * table.dtype.itemsize
 
 
 def _checksum(ids: np.ndarray) -> int:
