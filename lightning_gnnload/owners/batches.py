@@ -2,7 +2,8 @@
 
 A mini-batch is a pure function, so who trains asks for those of coming steps before they are needed, each sampling
 thread for one: owners make them while the trainer trains, and no step waits for the network. The owner of most seeds
-draws the mini-batch, asks other owners for what lies with them, gathers its rows, and sends all of it at once.
+draws the mini-batch, asks other owners for their draws, and sends the result at once, with those of its rows that it has itself; others come
+from who has them.
 
 Source: BGL (NSDI'23), section 3.1, where graph store servers sample; DSP (PPoPP'23), section 3.2, seeds beside lists.
 """
@@ -19,7 +20,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.data.features import Reads, TierReads, byte_rows
+from lightning_gnnload.data.features import Reads, TierReads, byte_rows, gather
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.errors import ExchangeError, GnnLoadError, OwnerLostError
@@ -103,27 +104,31 @@ class BatchOwner(Owner):
         tables = [str(name) for name in about["tables"]]
         if missing := [name for name in tables if name not in rows]:
             raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
-        # Copies, as this thread's arena is for the next mini-batch.
-        requested = {name: rows[name].numpy().copy() for name in tables}
+        # Those that lie here: others would cross the network twice. Indexing copies, as the arena is for the next one.
+        here = {name: ids[self._is_here(name, ids)] for name in tables if (ids := rows[name].numpy()) is not None}
         head = Message(
             {
                 "layout": _written(layout.compact()),
-                "tables": [[name, len(ids), _checksum(ids)] for name, ids in requested.items()],
+                "parts": list(self.parts),
+                "tables": [[name, len(ids), _checksum(rows[name].numpy())] for name, ids in here.items()],
             },
             {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
         ).to_bytes()
         forms = {name: colleagues.form_of(name) for name in tables}
-        num_bytes = len(head) + sum(len(ids) * forms[name].row_bytes for name, ids in requested.items())
-        pieces: Iterable[np.ndarray] = self._pieces(head, requested, forms, colleagues)
+        num_bytes = len(head) + sum(len(ids) * forms[name].row_bytes for name, ids in here.items())
+        pieces: Iterable[np.ndarray] = self._pieces(head, here, forms)
         if not all(form.is_exact for form in forms.values()):
             pieces = [piece.copy() for piece in pieces]  # numbers that cannot be sent are told before anything is
         return Reply(num_bytes, pieces)
 
+    def _is_here(self, table: str, rows: np.ndarray) -> np.ndarray:
+        return np.isin(self.partition.parted[table].locate(rows)[0], self.parts)
+
     def _pieces(
-        self, head: np.ndarray, requested: dict[str, np.ndarray], forms: dict[str, WireRows], colleagues: _Colleagues
+        self, head: np.ndarray, here: dict[str, np.ndarray], forms: dict[str, WireRows]
     ) -> Iterator[np.ndarray]:
         yield head
-        for name, ids in requested.items():
+        for name, ids in here.items():
             row_bytes = forms[name].row_bytes
             if not row_bytes:
                 continue
@@ -131,8 +136,21 @@ class BatchOwner(Owner):
             with scratch_rows(min(most, len(ids)), row_bytes, torch.uint8) as memory:
                 for begin in range(0, len(ids), most):
                     piece = memory[: len(ids[begin : begin + most])].numpy()
-                    colleagues.gather_packed(name, ids[begin : begin + most], piece)
+                    self._gather_here(name, ids[begin : begin + most], piece, forms[name])
                     yield piece.reshape(-1)
+
+    def _gather_here(self, table: str, rows: np.ndarray, out: np.ndarray, form: WireRows) -> None:
+        parts, numbers = self.partition.parted[table].locate(rows)
+        for part in np.unique(parts).tolist():
+            at = np.flatnonzero(parts == part)
+            store = self.partition.parts[part].stores[table]
+            if form.is_exact:
+                typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
+                store.gather_at(torch.from_numpy(numbers[at]), torch.from_numpy(at), typed)
+                continue
+            with scratch_rows(len(at), store.shape[1], store.dtype) as memory:
+                store.gather(torch.from_numpy(numbers[at]), memory)
+                out[at] = form.pack(memory, table)
 
     def _meet(self, addresses: Any, wire: Wire) -> _Colleagues:
         named = tuple(map(str, addresses))
@@ -154,26 +172,6 @@ class _Colleagues(Owners):
     """The owners of a graph as one of them sees them, which does itself what is about its own parts."""
 
     local: Owner
-
-    def gather_packed(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-        parts, numbers = self.partition.parted[table].locate(rows)
-        is_own = np.isin(parts, self.local.parts)
-        at = np.arange(len(rows)) if positions is None else positions
-        form = self.form_of(table)
-        elsewhere = np.flatnonzero(~is_own)
-        if len(elsewhere):
-            super().gather_packed(table, rows[elsewhere], out, at[elsewhere])
-        for part in np.unique(parts[is_own]).tolist():
-            here = np.flatnonzero(parts == part)
-            store = self.partition.parts[part].stores[table]
-            part_rows = torch.from_numpy(numbers[here])
-            if form.is_exact:
-                typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
-                store.gather_at(part_rows, torch.from_numpy(at[here]), typed)
-                continue
-            with scratch_rows(len(here), store.shape[1], store.dtype) as memory:
-                store.gather(part_rows, memory)
-                out[at[here]] = form.pack(memory, table)
 
     def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         away = {part: task for part, task in tasks.items() if part not in self.local.parts}
@@ -249,15 +247,16 @@ class OwnedBatches:
         # Copied, as a view would keep the answer, with all its rows, until the next mini-batch has come.
         latest.head = Message(head.about, {key: array.copy() for key, array in head.arrays.items()})
         latest.draw = draw
+        latest.parts = np.array(head.about["parts"], np.int64)
         return latest.head
 
-    def take(self, name: str, ids: np.ndarray) -> np.ndarray | None:
-        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, where they are of
-        these ids."""
+    def take(self, name: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, and the parts that
+        they are of, if these are its ids."""
         latest = self._of_thread
         checksum, rows = latest.rows.pop(name, (None, None))
-        if checksum == _checksum(ids):
-            return rows
+        if rows is not None and checksum == _checksum(ids):
+            return rows, latest.parts
         latest.unwanted.discard(name)
         return None
 
@@ -274,6 +273,7 @@ class _Latest(threading.local):
         self.draw: Draw | None = None
         self.head = Message({}, {})
         self.rows: dict[str, tuple[int, np.ndarray]] = {}
+        self.parts = np.empty(0, np.int64)
 
 
 class OwnedSampler(Relayed):
@@ -327,19 +327,28 @@ class OwnedSampler(Relayed):
 
 
 class PushedFeatureStore(RemoteFeatureStore):
-    """Gives the rows that came with a mini-batch, and gathers others from their owners."""
+    """Takes the rows that came with a mini-batch, and gathers others from their owners."""
 
     def __init__(self, name: str, table: PartedTable, batches: OwnedBatches) -> None:
         super().__init__(name, table, batches.owners)
         self._batches = batches
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        rows = self._batches.take(self.name, ids.numpy())
-        if rows is None:
+        came = self._batches.take(self.name, ids.numpy())
+        if came is None:
             return super().gather(ids, out)
+        packed, parts = came
         form = self._batches.owners().form_of(self.name)
-        form.unpack(rows.reshape(len(ids), form.row_bytes), byte_rows(out))
-        return (TierReads("pushed", len(ids), len(rows)),)
+        has_come = np.isin(self.table.locate(ids.numpy())[0], parts)
+        at = torch.from_numpy(np.flatnonzero(has_come))
+        if len(packed) != len(at) * form.row_bytes:
+            raise ExchangeError("an owner sent other rows with a mini-batch than it has.")
+        with scratch_rows(len(at), self.shape[1], self.dtype) as memory:
+            form.unpack(packed.reshape(len(at), form.row_bytes), byte_rows(memory))
+            gather(memory, torch.arange(len(at)), out, at)
+        pushed = TierReads("pushed", len(at), len(packed))
+        missing = torch.from_numpy(np.flatnonzero(~has_come))
+        return (pushed, *(self.gather_at(ids[missing], missing, out) if len(missing) else ()))
 
 
 def _checksum(ids: np.ndarray) -> int:
