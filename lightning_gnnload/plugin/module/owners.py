@@ -171,7 +171,10 @@ class ModuleOwners:
             with self._connecting:
                 if addresses not in self._clients:
                     is_jobs = addresses == (REMOTE,)
-                    named = self._of_job if is_jobs else addresses
+                    # A strategy may tell others later; those of the environment stay, so that who is refused by all
+                    # of them is told at once.
+                    is_told = getattr(self._strategy, "owner_addresses", None)
+                    named = (self._of_job if is_told else self._of_job()) if is_jobs else addresses
                     secret = getattr(self._strategy, "owner_secret", None) if is_jobs else None
                     self._clients[addresses] = Owners.connect(self._open(), named, secret=secret, wire=self.wire)
                 return self._clients[addresses]

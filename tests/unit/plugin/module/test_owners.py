@@ -38,6 +38,7 @@ from lightning_gnnload.errors import (
     PartitionError,
     PartitionMismatchError,
     RemoteListsError,
+    StrangerError,
 )
 from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
@@ -216,6 +217,18 @@ def test_the_strategy_s_addresses_come_before_the_environment_s(
     module = GraphDataModule(head, NeighborSampler([3]), batch_size=16, graph="remote", features="remote")
     trained(module, strategy=Placed("cpu"))
     assert asked
+
+
+@pytest.mark.timeout(30)  # owners are looked for for 60 s
+def test_another_secret_than_the_environment_s_owners_have_is_told_at_once(
+    plain: tuple[GraphData, Partition, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNNLOAD_SECRET", "none that the owners know")
+    module = GraphDataModule(plain[1], NeighborSampler([3]), graph="remote", features="remote")
+    module.setup()
+    with pytest.raises(StrangerError, match="does not take this secret"):
+        next(iter(module.train_dataloader()))
+    module.teardown()
 
 
 def test_a_process_that_gets_the_module_connects_for_itself(
