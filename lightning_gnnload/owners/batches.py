@@ -2,8 +2,8 @@
 
 A mini-batch is a pure function, so who trains asks for those of coming steps before they are needed, each sampling
 thread for one: owners make them while the trainer trains, and no step waits for the network. The owner of most seeds
-draws the mini-batch, asks other owners for their draws, and sends the result at once, with those of its rows that it has itself; others come
-from who has them.
+draws the mini-batch, asks other owners for their draws, and sends the result at once, with those of its rows that it
+has itself; others come from who has them.
 
 Source: BGL (NSDI'23), section 3.1, where graph store servers sample; DSP (PPoPP'23), section 3.2, seeds beside lists.
 """

@@ -210,7 +210,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
-        data = named_data(data)
+        data = named_data(data, is_owned=graph is not None and partition is None)
         check_is_sampler("sampler", sampler)
         check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
         check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)

@@ -113,7 +113,7 @@ def test_rows_that_come_with_mini_batches_are_those_that_are_asked_for(
                 seen += len(batch.nodes)
             assert seen > 30
             [client] = module.owners._clients.values()
-            assert ("rows" in client.traffic) == bool(more)  # else all of them came with mini-batches
+            assert ("batch" in client.traffic) == (more.get("made_by") != "ranks")
             module.teardown()
 
 
