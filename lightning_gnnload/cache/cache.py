@@ -310,7 +310,7 @@ def _fitting(level: FeatureCache, data: GraphData, name: str, progress: bool) ->
             f"{'some nodes' if is_subset else 'edges'}. Give its cache a policy that ranks no nodes: {usable}."
         )
     policy = policy_named(level.policy, window=level.window, progress=progress)
-    return replace(level, policy=SubsetPolicy(policy, table.nodes))
+    return replace(level, policy=SubsetPolicy(policy, table.nodes), window=1)  # the policy has its window itself
 
 
 def _is_number(value: object) -> bool:

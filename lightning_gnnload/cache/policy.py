@@ -119,8 +119,11 @@ class CachePlan:
         return rows
 
 
+@dataclass(unsafe_hash=True, repr=False)
 class SubsetPolicy(CachePolicy):
     """Applies another policy to a range of nodes: row ``i`` of the table is node ``nodes[i]``.
+
+    Two are equal where their settings are, by which levels tell that they are renewed alike.
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
@@ -132,12 +135,13 @@ class SubsetPolicy(CachePolicy):
         [1, 2]
     """
 
-    def __init__(self, policy: CachePolicy, nodes: range) -> None:
-        self.policy = policy
-        self.nodes = nodes
-        self.window = policy.window
-        self.is_own = policy.is_own
-        self.counts_visits = policy.counts_visits
+    policy: CachePolicy
+    nodes: range
+
+    def __post_init__(self) -> None:
+        self.window = self.policy.window
+        self.is_own = self.policy.is_own
+        self.counts_visits = self.policy.counts_visits
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         ranked = checked_hotness(self.policy.hotness(workload, epoch), workload.graph.num_nodes)
@@ -150,23 +154,25 @@ class SubsetPolicy(CachePolicy):
         return f"{self.policy!r} of nodes {self.nodes.start} to {self.nodes.stop - 1}"
 
 
+@dataclass(unsafe_hash=True, repr=False)
 class PartPolicy(CachePolicy):
     """Applies another policy to one part of a graph, by its edges and its rank's mini-batches; nodes outside rank 0,
-    since the rank gathers none of them. ``phase`` is the one that the cache is filled for.
+    since the rank gathers none of them. ``phase`` is the one that the cache is filled for. Equal as
+    :class:`SubsetPolicy` is.
 
     Source: PaGraph (TPDS'21), section 3.2: each GPU caches features for its own partition.
     """
 
     is_own = True
+    policy: CachePolicy
+    sampler: Sampler
+    partition: Partition
+    part: Part
+    phase: str
 
-    def __init__(self, policy: CachePolicy, sampler: Sampler, partition: Partition, part: Part, phase: str) -> None:
-        self.policy = policy
-        self.sampler = sampler
-        self.partition = partition
-        self.part = part
-        self.phase = phase
-        self.window = policy.window
-        self.counts_visits = policy.counts_visits
+    def __post_init__(self) -> None:
+        self.window = self.policy.window
+        self.counts_visits = self.policy.counts_visits
 
     def hotness(self, workload: Workload, epoch: int) -> np.ndarray:
         local = PartWorkload(workload, self.sampler, self.part, self.phase)

@@ -2,7 +2,8 @@
 
 A mini-batch is a pure function, so who trains asks for those of coming steps before they are needed, each sampling
 thread for one: owners make them while the trainer trains, and no step waits for the network. The owner of most seeds
-draws the mini-batch, asks other owners for what lies with them, gathers its rows, and sends all of it at once.
+draws the mini-batch, asks other owners for their draws, and sends the result at once, with those of its rows that it
+has itself; others come from who has them.
 
 Source: BGL (NSDI'23), section 3.1, where graph store servers sample; DSP (PPoPP'23), section 3.2, seeds beside lists.
 """
@@ -12,14 +13,14 @@ from __future__ import annotations
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import astuple
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.data.features import Reads, TierReads, byte_rows
+from lightning_gnnload.data.features import Reads, TierReads, byte_rows, gather
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.errors import ExchangeError, GnnLoadError, OwnerLostError
@@ -29,11 +30,13 @@ from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.connection import OwnerFailedError
 from lightning_gnnload.owners.owner import Owner, Reply
 from lightning_gnnload.owners.rows import RemoteFeatureStore
+from lightning_gnnload.owners.wire import Wire, WireRows
 from lightning_gnnload.pipeline.fill import Filler
 from lightning_gnnload.sample.base import Relayed, Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.messages import Answer, Message
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.links import PartLookup
 from lightning_gnnload.sample.parts.queries import as_task, from_task
 from lightning_gnnload.sample.parts.settings import describe_whole, whole_described
 from lightning_gnnload.sample.seeds.rows import SeedBatch
@@ -92,7 +95,7 @@ class BatchOwner(Owner):
     def _make(self, task: Message) -> Reply:
         about = task.about
         seeds = task.numbers("seeds", self.partition.num_nodes).astype(np.int64)
-        colleagues = self._meet(about["owners"])
+        colleagues = self._meet(about["owners"], about.get("wire", "exact"))
         sampler = CollectiveSampler(whole_described(about["sampler"]), colleagues)
         draw = Draw(seeds, DrawKey(*about["key"]), from_task(task, len(seeds)))
         arena, layout = draw_here(sampler, self._data.graph, draw)
@@ -101,37 +104,61 @@ class BatchOwner(Owner):
         tables = [str(name) for name in about["tables"]]
         if missing := [name for name in tables if name not in rows]:
             raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
-        # Copies, as this thread's arena is for the next mini-batch.
-        requested = {name: rows[name].numpy().copy() for name in tables}
+        # Those that lie here: others would cross the network twice. Indexing copies, as the arena is for the next one.
+        here = {name: ids[self._is_here(name, ids)] for name in tables if (ids := rows[name].numpy()) is not None}
         head = Message(
             {
                 "layout": _written(layout.compact()),
-                "tables": [[name, len(ids), _checksum(ids)] for name, ids in requested.items()],
+                "parts": list(self.parts),
+                "tables": [[name, len(ids), _checksum(rows[name].numpy())] for name, ids in here.items()],
             },
             {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
         ).to_bytes()
-        row_bytes = {name: _row_bytes(self.partition.parted[name]) for name in tables}
-        num_bytes = len(head) + sum(len(ids) * row_bytes[name] for name, ids in requested.items())
-        return Reply(num_bytes, self._pieces(head, requested, row_bytes, colleagues))
+        forms = {name: colleagues.form_of(name) for name in tables}
+        num_bytes = len(head) + sum(len(ids) * forms[name].row_bytes for name, ids in here.items())
+        pieces: Iterable[np.ndarray] = self._pieces(head, here, forms)
+        if not all(form.is_exact for form in forms.values()):
+            pieces = [piece.copy() for piece in pieces]  # numbers that cannot be sent are told before anything is
+        return Reply(num_bytes, pieces)
+
+    def _is_here(self, table: str, rows: np.ndarray) -> np.ndarray:
+        return np.isin(self.partition.parted[table].locate(rows)[0], self.parts)
 
     def _pieces(
-        self, head: np.ndarray, requested: dict[str, np.ndarray], row_bytes: dict[str, int], colleagues: _Colleagues
+        self, head: np.ndarray, here: dict[str, np.ndarray], forms: dict[str, WireRows]
     ) -> Iterator[np.ndarray]:
         yield head
-        for name, ids in requested.items():
-            most = max(_PIECE_BYTES // max(row_bytes[name], 1), 1)
-            with scratch_rows(min(most, len(ids)), row_bytes[name], torch.uint8) as memory:
+        for name, ids in here.items():
+            row_bytes = forms[name].row_bytes
+            if not row_bytes:
+                continue
+            most = max(_PIECE_BYTES // row_bytes, 1)
+            with scratch_rows(min(most, len(ids)), row_bytes, torch.uint8) as memory:
                 for begin in range(0, len(ids), most):
                     piece = memory[: len(ids[begin : begin + most])].numpy()
-                    colleagues.gather(name, ids[begin : begin + most], piece)
+                    self._gather_here(name, ids[begin : begin + most], piece, forms[name])
                     yield piece.reshape(-1)
 
-    def _meet(self, addresses: Any) -> _Colleagues:
-        key = tuple(map(str, addresses))
+    def _gather_here(self, table: str, rows: np.ndarray, out: np.ndarray, form: WireRows) -> None:
+        parts, numbers = self.partition.parted[table].locate(rows)
+        for part in np.unique(parts).tolist():
+            at = np.flatnonzero(parts == part)
+            store = self.partition.parts[part].stores[table]
+            if form.is_exact:
+                typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
+                store.gather_at(torch.from_numpy(numbers[at]), torch.from_numpy(at), typed)
+                continue
+            with scratch_rows(len(at), store.shape[1], store.dtype) as memory:
+                store.gather(torch.from_numpy(numbers[at]), memory)
+                out[at] = form.pack(memory, table)
+
+    def _meet(self, addresses: Any, wire: Wire) -> _Colleagues:
+        named = tuple(map(str, addresses))
+        key = (wire, *named)
         with self._meeting:
             if key not in self._colleagues:
                 client = _Colleagues.connect(
-                    self.partition, key, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1
+                    self.partition, named, secret=self._secret, patience_s=_PATIENCE_S, num_streams=1, wire=wire
                 )
                 client.local = self
                 self._colleagues[key] = client
@@ -145,19 +172,6 @@ class _Colleagues(Owners):
     """The owners of a graph as one of them sees them, which does itself what is about its own parts."""
 
     local: Owner
-
-    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-        parts, numbers = self.partition.parted[table].locate(rows)
-        is_own = np.isin(parts, self.local.parts)
-        at = np.arange(len(rows)) if positions is None else positions
-        elsewhere = np.flatnonzero(~is_own)
-        if len(elsewhere):
-            super().gather(table, rows[elsewhere], out, at[elsewhere])
-        for part in np.unique(parts[is_own]).tolist():
-            here = np.flatnonzero(parts == part)
-            store = self.partition.parts[part].stores[table]
-            typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
-            store.gather_at(torch.from_numpy(numbers[here]), torch.from_numpy(at[here]), typed)
 
     def _answers(self, operation: str, positions: dict[int, np.ndarray], tasks: dict[int, Message]) -> list[Answer]:
         away = {part: task for part, task in tasks.items() if part not in self.local.parts}
@@ -218,11 +232,12 @@ class OwnedBatches:
             "key": astuple(draw.key),
             "owners": list(self.addresses()),
             "tables": tables,
+            "wire": owners.wire,
         }
         num_seeds = np.bincount(partition.part_of(draw.seeds), minlength=partition.num_parts)
         answer = owners.ask_part(int(num_seeds.argmax()), Message(about, arrays))
         head = Message.from_bytes(answer)
-        sizes = [(name, count * _row_bytes(partition.parted[name])) for name, count, _ in head.about["tables"]]
+        sizes = [(name, count * owners.form_of(name).row_bytes) for name, count, _ in head.about["tables"]]
         at = len(answer) - sum(num_bytes for _, num_bytes in sizes)
         if [name for name, _ in sizes] != tables or at < 0:
             raise ExchangeError("an owner sent other rows with a mini-batch than were asked for.")
@@ -232,15 +247,16 @@ class OwnedBatches:
         # Copied, as a view would keep the answer, with all its rows, until the next mini-batch has come.
         latest.head = Message(head.about, {key: array.copy() for key, array in head.arrays.items()})
         latest.draw = draw
+        latest.parts = np.array(head.about["parts"], np.int64)
         return latest.head
 
-    def take(self, name: str, ids: np.ndarray) -> np.ndarray | None:
-        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, where they are of
-        these ids."""
+    def take(self, name: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, and the parts that
+        they are of, if these are its ids."""
         latest = self._of_thread
         checksum, rows = latest.rows.pop(name, (None, None))
-        if checksum == _checksum(ids):
-            return rows
+        if rows is not None and checksum == _checksum(ids):
+            return rows, latest.parts
         latest.unwanted.discard(name)
         return None
 
@@ -257,6 +273,7 @@ class _Latest(threading.local):
         self.draw: Draw | None = None
         self.head = Message({}, {})
         self.rows: dict[str, tuple[int, np.ndarray]] = {}
+        self.parts = np.empty(0, np.int64)
 
 
 class OwnedSampler(Relayed):
@@ -290,6 +307,11 @@ class OwnedSampler(Relayed):
         return layout.with_gap(last - len(end) - len(begin))
 
     @property
+    def lookup(self) -> PartLookup:
+        """As :attr:`.CollectiveSampler.lookup`: links are found, and negatives drawn, before an owner is asked."""
+        return PartLookup(self.batches.owners())
+
+    @property
     def heeds(self) -> frozenset[str]:
         return self.sampler.heeds
 
@@ -305,22 +327,28 @@ class OwnedSampler(Relayed):
 
 
 class PushedFeatureStore(RemoteFeatureStore):
-    """Gives the rows that came with a mini-batch, and gathers others from their owners."""
+    """Takes the rows that came with a mini-batch, and gathers others from their owners."""
 
     def __init__(self, name: str, table: PartedTable, batches: OwnedBatches) -> None:
         super().__init__(name, table, batches.owners)
         self._batches = batches
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        rows = self._batches.take(self.name, ids.numpy())
-        if rows is None:
+        came = self._batches.take(self.name, ids.numpy())
+        if came is None:
             return super().gather(ids, out)
-        byte_rows(out).reshape(-1)[:] = rows
-        return (TierReads("pushed", len(ids), len(rows)),)
-
-
-def _row_bytes(table: PartedTable) -> int:
-    return int(np.prod(table.row_shape, dtype=np.int64)) * table.dtype.itemsize
+        packed, parts = came
+        form = self._batches.owners().form_of(self.name)
+        has_come = np.isin(self.table.locate(ids.numpy())[0], parts)
+        at = torch.from_numpy(np.flatnonzero(has_come))
+        if len(packed) != len(at) * form.row_bytes:
+            raise ExchangeError("an owner sent other rows with a mini-batch than it has.")
+        with scratch_rows(len(at), self.shape[1], self.dtype) as memory:
+            form.unpack(packed.reshape(len(at), form.row_bytes), byte_rows(memory))
+            gather(memory, torch.arange(len(at)), out, at)
+        pushed = TierReads("pushed", len(at), len(packed))
+        missing = torch.from_numpy(np.flatnonzero(~has_come))
+        return (pushed, *(self.gather_at(ids[missing], missing, out) if len(missing) else ()))
 
 
 def _checksum(ids: np.ndarray) -> int:

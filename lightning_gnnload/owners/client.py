@@ -7,21 +7,25 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar, get_args
 
 import numpy as np
+import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.errors import ExchangeError, FrameError, LoaderConfigError
+from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.owners.address import Address, find_secret
 from lightning_gnnload.owners.connection import Connection
 from lightning_gnnload.owners.directory import Addresses, Directory
-from lightning_gnnload.owners.owner import MOST_IDS, ROWS
+from lightning_gnnload.owners.owner import MOST_IDS, MOST_ROUNDED_BYTES, ROWS
+from lightning_gnnload.owners.wire import Wire, WireRows
 from lightning_gnnload.sample.group.group import KnownGraph, SamplingGroup
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
+from lightning_gnnload.settings import check_one_of
 
 _STREAM_BYTES = 8 << 20
 """Rows of at least so many bytes are worth a further stream (docs/benchmarks_owners.md)."""
@@ -61,6 +65,8 @@ class Owners(SamplingGroup):
         deadline_s: seconds; an owner that is silent for so long counts as gone.
         patience_s: seconds to look for another.
         num_streams: connections to one owner that large gathers are spread over.
+        wire: ``"exact"``: rows come as they are; ``"float16"``, ``"bfloat16"``, ``"int8"``: those of real numbers come
+            rounded, in a half or a quarter of float32's bytes. :class:`.WireRows` says what becomes of a number.
 
     Raises:
         SecretError: there is no secret.
@@ -86,10 +92,13 @@ class Owners(SamplingGroup):
     Source: BGL (NSDI'23), section 3.1, for graph store servers.
     """
 
-    def __init__(self, partition: Partition, addresses: Addresses, directory: Directory, num_streams: int) -> None:
+    def __init__(
+        self, partition: Partition, addresses: Addresses, directory: Directory, num_streams: int, wire: Wire
+    ) -> None:
         super().__init__(partition)
         self._addresses, self._directory, self._num_streams = addresses, directory, num_streams
-        self._settings: dict[str, Any] = {"num_streams": num_streams}
+        self.wire = wire
+        self._settings: dict[str, Any] = {"num_streams": num_streams, "wire": wire}
         self._known: _Known | None = None
         self._threads: tuple[int, Threads] | None = None
         self._starting = threading.Lock()
@@ -104,6 +113,7 @@ class Owners(SamplingGroup):
         deadline_s: float = 30.0,
         patience_s: float = 60.0,
         num_streams: int = 4,
+        wire: Wire = "exact",
     ) -> AnyOwners:
         """Makes the client; see :class:`Owners`."""
         if deadline_s <= 0 or patience_s < 0 or num_streams < 1:
@@ -111,12 +121,13 @@ class Owners(SamplingGroup):
                 f"deadline_s={deadline_s}, patience_s={patience_s}, num_streams={num_streams}: give a time above 0, "
                 "one of at least 0, and at least one stream."
             )
+        check_one_of("wire", wire, get_args(Wire), LoaderConfigError)
         if not callable(addresses):
             addresses = [addresses] if isinstance(addresses, str) else list(addresses)
             for address in addresses:
                 Address.parse(address)  # a mistake is told before training begins
         directory = Directory(partition, addresses, find_secret(secret), deadline_s, patience_s)
-        owners = cls(partition, addresses, directory, num_streams)
+        owners = cls(partition, addresses, directory, num_streams, wire)
         owners._settings |= {"deadline_s": deadline_s, "patience_s": patience_s}
         return owners
 
@@ -137,8 +148,8 @@ class Owners(SamplingGroup):
     def rank(self) -> int:
         return -1
 
-    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
-        """Gathers rows of a table from who has them.
+    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> int:
+        """Gathers rows of a table from who has them; returns the bytes on the wire.
 
         Args:
             table: the name of the array that holds them, as in :attr:`.Partition.parted`.
@@ -148,24 +159,41 @@ class Owners(SamplingGroup):
 
         Raises:
             SeedError: a row is none of the table's.
-            OwnerLostError, ExchangeError: as :class:`Owners`.
+            OwnerLostError, ExchangeError: as :class:`Owners`; or a number is beyond what ``wire`` can hold.
         """
+        form = self.form_of(table)
+        if form.is_exact:
+            self.gather_packed(table, rows, out, positions)
+        else:
+            with scratch_rows(len(rows), form.row_bytes, torch.uint8) as memory:
+                packed = memory.numpy()
+                self.gather_packed(table, rows, packed)
+                form.unpack(packed, out, positions)
+        return len(rows) * form.row_bytes
+
+    def form_of(self, table: str) -> WireRows:
+        """Returns how rows of a table are on the wire. ExchangeError: there is no such table."""
         parted = self.partition.parted.get(table)
         if parted is None:
             raise ExchangeError(
                 f"{self.partition!r} has no table {table!r} whose rows lie with owners, but "
                 f"{', '.join(self.partition.parted) or 'none'}."
             )
-        parts, own_rows = parted.locate(rows)
+        return WireRows(self.wire, parted.dtype, int(np.prod(parted.row_shape, dtype=np.int64)))
+
+    def gather_packed(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
+        """Gathers rows as :meth:`gather`, but leaves them as they are on the wire: :meth:`form_of` widens them."""
+        most = MOST_IDS if self.form_of(table).is_exact else max(MOST_ROUNDED_BYTES // out.shape[1], 1)
+        parts, own_rows = self.partition.parted[table].locate(rows)
         row_bytes, requests = out.shape[1], []
         by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
         for part, at in by_part.items():
-            step = self._rows_a_stream(len(at), row_bytes)
+            step = min(self._rows_a_stream(len(at), row_bytes), most)
             for begin in range(0, len(at), step):
                 piece = at[begin : begin + step]
                 into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
-                about = {"operation": ROWS, "part": part, "table": table}
+                about = {"operation": ROWS, "part": part, "table": table, "wire": self.wire}
                 task = Message(about, {"rows": narrow(own_rows[piece])}).to_bytes()
                 requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
         self._ask_at_once(requests, len(rows) * row_bytes)
@@ -264,7 +292,7 @@ class Owners(SamplingGroup):
 
     def _rows_a_stream(self, num_rows: int, row_bytes: int) -> int:
         num_streams = min(self._num_streams, num_rows * row_bytes // _STREAM_BYTES)
-        return min(-(-num_rows // max(num_streams, 1)), MOST_IDS)
+        return -(-num_rows // max(num_streams, 1))
 
     def _pool(self) -> Threads:
         with self._starting:

@@ -18,6 +18,12 @@ class OwnerFailedError(ConnectionError):
     """An owner could not do what another, or the same a little later, may well do. It never reaches a user."""
 
 
+def is_refused(error: Exception) -> bool:
+    """Returns whether an owner's error is of what was asked for, or a fault of the program: alike with any other owner.
+    Else this owner's machine alone failed, for now: files, memory, connections."""
+    return not isinstance(error, OSError | MemoryError)
+
+
 class Connection(ABC):
     """A connection to an owner, which one thread at a time uses: :meth:`send`, then one of the two that receive.
 

@@ -33,6 +33,7 @@ from lightning_gnnload.owners.connection import (
     MOST_TASK_BYTES,
     Connection,
     OwnerFailedError,
+    is_refused,
 )
 from lightning_gnnload.owners.owner import Owner, Reply
 
@@ -161,8 +162,7 @@ class _Server(flight.FlightServerBase):
             else:
                 reply = self._owner.answer(task)
         except Exception as error:
-            is_refusal = isinstance(error, GnnLoadError) and not isinstance(error, OSError)
-            outcome = _REFUSAL if is_refusal else _FAILURE
+            outcome = _REFUSAL if is_refused(error) else _FAILURE
             reply = _whole(f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS_BYTES])
         writer.begin(_SCHEMA)
         pieces = iter(reply.pieces)

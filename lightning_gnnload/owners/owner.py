@@ -9,11 +9,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from lightning_gnnload.data.features import FeatureStore, byte_rows
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.errors import ExchangeError, PartitionError
+from lightning_gnnload.errors import ExchangeError, GnnLoadError, PartitionError
 from lightning_gnnload.host.pages import scratch_rows
+from lightning_gnnload.owners.wire import WireRows
 from lightning_gnnload.sample.group.group import OPERATIONS, PROTOCOL, Operation, OwnedLists
 from lightning_gnnload.sample.group.messages import Message
 from lightning_gnnload.sample.parts import lists  # noqa: F401  what owners are asked for
@@ -22,6 +23,8 @@ ROWS = "rows"
 """The operation that gathers rows of a table, beside those of :data:`.OPERATIONS`."""
 MOST_IDS = 1 << 24
 """Of one request."""
+MOST_ROUNDED_BYTES = 1 << 24
+"""Likewise, of rows that are rounded, as an owner has all of them before it sends the first."""
 _PIECE_BYTES = 1 << 20
 """Rows are gathered and sent piece by piece: one of this size is still in the cache when it is sent."""
 
@@ -116,7 +119,17 @@ class Owner:
             raise ExchangeError(f"there is no table {table!r} in part {part}, but {', '.join(stores) or 'none'}.")
         # All of them before the first is sent: what begins to come comes whole.
         rows = message.numbers("rows", stores[table].shape[0])
-        return Reply(len(rows) * stores[table].row_bytes, _gathered(stores[table], rows))
+        store = stores[table]
+        try:
+            form = WireRows(message.about.get("wire", "exact"), store.dtype, store.shape[1])
+        except GnnLoadError as error:
+            raise ExchangeError(str(error)) from error
+        pieces: Iterable[np.ndarray] = _gathered(table, store, rows, form)
+        if not form.is_exact:
+            if len(rows) > max(MOST_ROUNDED_BYTES // form.row_bytes, 1):
+                raise ExchangeError(f"more than {MOST_ROUNDED_BYTES} bytes of rounded rows are asked for at once.")
+            pieces = list(pieces)  # which tells of numbers that cannot be sent
+        return Reply(len(rows) * form.row_bytes, pieces)
 
     def _introduce(self) -> dict[str, Any]:
         graphs = [owned.graph for owned in self._lists.values()]
@@ -134,11 +147,11 @@ def identity(partition: Partition) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "fingerprint": partition.fingerprint, "content": content}
 
 
-def _gathered(store: FeatureStore, rows: np.ndarray) -> Iterator[np.ndarray]:
+def _gathered(table: str, store: FeatureStore, rows: np.ndarray, form: WireRows) -> Iterator[np.ndarray]:
     most = max(_PIECE_BYTES // max(store.row_bytes, 1), 1)
     # While the system still sends a piece out of its own memory, the next one is gathered.
     with scratch_rows(min(most, len(rows)), store.shape[1], store.dtype) as memory:
         for begin in range(0, len(rows), most):
             ids = rows[begin : begin + most].astype(np.int64)
             store.gather(torch.from_numpy(ids), memory[: len(ids)])
-            yield byte_rows(memory[: len(ids)]).reshape(-1)
+            yield form.pack(memory[: len(ids)], table).reshape(-1)

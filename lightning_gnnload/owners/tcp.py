@@ -21,6 +21,7 @@ from lightning_gnnload.owners.connection import (
     MOST_TASK_BYTES,
     Connection,
     OwnerFailedError,
+    is_refused,
 )
 from lightning_gnnload.owners.owner import Owner
 
@@ -144,6 +145,9 @@ class TcpFront:
                 self._on_stranger(f"{peer} was turned away: {_MOST_CLIENTS} connections are open.")
         except (OSError, MemoryError):
             pass  # the client is gone, late or mad, or will ask again: nobody else's business
+        except Exception as error:
+            # What begins to come comes whole, or the connection ends.
+            self._on_stranger(f"{peer} got half an answer: {type(error).__name__}: {error}")
         finally:
             with self._lock:
                 self._clients.pop(stream, None)
@@ -161,9 +165,8 @@ class TcpFront:
             try:
                 reply = self._owner.answer(task)
             except Exception as error:
-                is_refusal = isinstance(error, GnnLoadError) and not isinstance(error, OSError)
                 words = f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS_BYTES]
-                stream.send(Frame(REFUSAL if is_refusal else FAILURE, number, len(words)), _CLIENT_S, words)
+                stream.send(Frame(REFUSAL if is_refused(error) else FAILURE, number, len(words)), _CLIENT_S, words)
                 continue
             stream.send(Frame(ANSWER, number, reply.num_bytes), _CLIENT_S)
             for piece in reply.pieces:

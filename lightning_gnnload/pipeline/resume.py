@@ -24,10 +24,10 @@ class ResumePoint:
     point is the same in every rank, and Lightning may keep rank 0's alone.
 
     ``order`` is the SeedOrder's name, ``seeds`` a checksum of the seeds with times and targets, ``graph`` the graph's
-    fingerprint, ``sampler`` its settings and those of links. ``settings`` are what else mini-batches depend on by name,
-    such as a checksum of the rows' columns, as JSON; of those that a checkpoint of an older release lacks, nothing is
-    known. ``ahead``: by how much a Trainer's number of the epoch is larger (see :class:`.Position`); ``again``: how
-    often the epoch was read to its end before.
+    fingerprint, ``sampler`` its settings, those of links, and how rows are rounded. ``settings`` are what else
+    mini-batches depend on by name, such as a checksum of the rows' columns, as JSON; of those that a checkpoint of an
+    older release lacks, nothing is known. ``ahead``: by how much a Trainer's number of the epoch is larger (see
+    :class:`.Position`); ``again``: how often the epoch was read to its end before.
     """
 
     epoch: int

@@ -89,9 +89,11 @@ class BatchSource:
 
     @property
     def fingerprint(self) -> str:
-        """Names what all ranks of a job must share: the data, the seeds and their columns by checksums, and the random
-        seed."""
+        """Names what all ranks of a job must share: the data, the seeds and their columns by checksums, how rows are
+        rounded, and the random seed."""
         rows = ", ".join(f"{name} {checksum}" for name, checksum in self.workload.checksums.items())
+        if self.workload.rounding != "exact":
+            rows += f", rows rounded to {self.workload.rounding}"
         return f"{self.data.summary}, {rows}, random seed {self.workload.seed}"
 
     def open(self) -> None:

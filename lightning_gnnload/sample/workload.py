@@ -41,6 +41,7 @@ class Workload:
         drop_last, keep_rest: as :class:`.StepPlan` has it.
         end_epoch: the one before which the run ends; None if nobody knows. It changes no mini-batch.
         cycle: epochs after which these come again, draws and order alike; None: never.
+        rounding: how rows are rounded on their way from owners; ``"exact"``: not.
 
     Attributes:
         kind: of the seeds.
@@ -68,6 +69,7 @@ class Workload:
         keep_rest: bool = False,
         end_epoch: int | None = None,
         cycle: int | None = None,
+        rounding: str = "exact",
     ) -> None:
         self.graph = graph
         self.sampler = sampler
@@ -84,6 +86,7 @@ class Workload:
         self.keep_rest = keep_rest
         self.end_epoch = end_epoch
         self.cycle = cycle
+        self.rounding = rounding
         self.labels = labels
         self._ordered: dict[tuple[int, int], np.ndarray] = {}
         self._ordering = threading.Lock()
@@ -93,7 +96,7 @@ class Workload:
         """Returns the arguments that it was made with, by name, to make another one like it."""
         names = (
             *("graph", "sampler", "batch_size", "order", "seed", "fixed_draws", "drop_last", "num_ranks"),
-            *("labels", "keep_rest", "end_epoch", "cycle"),
+            *("labels", "keep_rest", "end_epoch", "cycle", "rounding"),
         )
         return {name: getattr(self, name) for name in names} | {"seeds": self._settings_of_seeds}
 
@@ -112,15 +115,17 @@ class Workload:
     @cached_property
     def description(self) -> dict[str, str]:
         """What an epoch's mini-batches are made of besides the graph and numbers: the checksum of the ``seeds``, the
-        name of their ``order``, the ``sampler``, with what is asked of links, and other ``settings``, as JSON."""
+        name of their ``order``, the ``sampler``, with what is asked of links and how rows are rounded, and other
+        ``settings``, as JSON."""
         settings: dict[str, Any] = {"drop_last": self.drop_last, "fixed_draws": self.fixed_draws, **self.checksums}
         seeds = settings.pop("seeds")
         if self.order.reads_labels:
             settings["labels"] = f"{checksum_of([self.labels]):08x}"
+        rounding = "" if self.rounding == "exact" else f", rows rounded to {self.rounding}"
         return {
             "seeds": seeds,
             "order": self.order.name if self.cycle is None else f"{self.order.name}, {self.cycle} epochs in turn",
-            "sampler": self.sampler.description + self.kind.description,
+            "sampler": self.sampler.description + self.kind.description + rounding,
             "settings": json.dumps(settings | self.kind.settings_by_name),
         }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 import lightning_gnnload
+from lightning_gnnload.errors import LightningCompatibilityError
 from tests import oracle
 from tests.runif import EXTRA_MODULES
 
@@ -29,7 +30,11 @@ def test_docstring_examples(name: str, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     runner = doctest.DocTestRunner(optionflags=doctest.NORMALIZE_WHITESPACE | doctest.ELLIPSIS)
     report: list[str] = []
-    for test in doctest.DocTestFinder().find(importlib.import_module(name)):
+    try:
+        module = importlib.import_module(name)
+    except LightningCompatibilityError as error:  # what is for Ray follows lightning, this process perhaps the other
+        pytest.skip(str(error))
+    for test in doctest.DocTestFinder().find(module):
         if not any(f"import {module}" in test.docstring for module in MISSING if test.docstring):
             runner.run(test, out=report.append)
     assert runner.summarize(verbose=False).failed == 0, "".join(report)

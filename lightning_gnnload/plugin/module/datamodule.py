@@ -23,6 +23,7 @@ from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.partition import PartitionFolder
 from lightning_gnnload.errors import LoaderConfigError, naming
+from lightning_gnnload.owners.wire import Wire
 from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
@@ -132,6 +133,9 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         made_by: with ``graph``, who makes mini-batches: ``"owners"`` make whole ones, one request each, with the rows
             of tables that have no cache here; ``"ranks"`` ask them hop by hop, and for rows. None: owners, where the
             sampler is one of the package's own.
+        wire: with ``features``, how rows of real numbers come: ``"exact"``; or rounded, each table's alike however they
+            come: ``"float16"``, ``"bfloat16"`` in half of float32's bytes, off by 2^-11 and 2^-8 of a number at most,
+            ``"int8"`` in a quarter, off by 1/254 of a row's largest (:class:`.WireRows`).
         packing: for tables on a disk: ``Packing(folder)`` reads them in order and writes the rows of each training
             mini-batch to that folder before it is needed (:class:`.Packing`). It changes no mini-batch, unless it is
             told to round rows or repeat epochs. Evaluation reads the tables.
@@ -201,11 +205,12 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         graph: str | list[str] | None = None,
         features: str | list[str] | None = None,
         made_by: MadeBy = None,
+        wire: Wire = "exact",
         **unknown: Any,
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
-        data = named_data(data)
+        data = named_data(data, is_owned=graph is not None and partition is None)
         check_is_sampler("sampler", sampler)
         check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
         check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
@@ -216,7 +221,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         if isinstance(data, PartitionFolder) and partition is None:
             partition = data.partition
-        self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache))
+        self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache), wire)
         check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)
         self.eval_sampler = self.sampler if eval_sampler is None else FORMATS[batch_format].fitted(eval_sampler)

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from copy import copy
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.proximity import ProximityOrder
@@ -20,6 +20,7 @@ from lightning_gnnload.errors import LoaderConfigError, SamplerConfigError
 from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.rows import RemoteFeatureStore
+from lightning_gnnload.owners.wire import Wire
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
@@ -47,6 +48,7 @@ class ModuleOwners:
         made_by: who makes mini-batches: ``"owners"``, ``"ranks"`` that ask them hop by hop, or None: owners where they
             can.
         cached: names of the tables that have a cache here, whose rows therefore are asked for one by one; None: all.
+        wire: how rows of real numbers come from owners, as :class:`.Owners` has it.
     """
 
     def __init__(
@@ -56,9 +58,16 @@ class ModuleOwners:
         partition: Partition | Path | str | None,
         made_by: MadeBy = None,
         cached: Collection[str] | None = (),
+        wire: Wire = "exact",
     ) -> None:
         self.graph, self.features = _checked("graph", graph), _checked("features", features)
-        self.setting, self.made_by, self.cached = partition, made_by, cached
+        self.setting, self.made_by, self.cached, self.wire = partition, made_by, cached, wire
+        check_one_of("wire", wire, get_args(Wire), LoaderConfigError)
+        if wire != "exact" and not self.features:
+            raise LoaderConfigError(
+                f"wire={wire!r} is about rows that come from owners. Give features='remote', or addresses; or leave "
+                "wire out."
+            )
         if made_by is not None:
             check_one_of("made_by", made_by, ("owners", "ranks"), LoaderConfigError)
         if made_by is not None and not self.graph:
@@ -108,15 +117,16 @@ class ModuleOwners:
         return data
 
     def workload(self, whole: Workload) -> Workload:
-        """Returns the same mini-batches, drawn by the owners of the lists, if they are to be.
+        """Returns the same mini-batches, drawn by the owners of the lists, if they are to be; it notes the rounding.
 
         Raises:
             SamplerConfigError: a sampler that owners cannot draw for.
             OwnerLostError: no owner answers.
         """
-        if not self.graph:
+        if not self.graph and self.wire == "exact":
             return whole
-        return Workload(**{**whole.settings(), "sampler": self._sampler(whole.sampler)})
+        sampler = self._sampler(whole.sampler) if self.graph else whole.sampler
+        return Workload(**{**whole.settings(), "sampler": sampler, "rounding": self.wire})
 
     def _sampler(self, sampler: Sampler) -> Sampler:
         if self.made_by != "ranks":
@@ -161,9 +171,12 @@ class ModuleOwners:
             with self._connecting:
                 if addresses not in self._clients:
                     is_jobs = addresses == (REMOTE,)
-                    named = self._of_job if is_jobs else addresses
+                    # A strategy may tell others later; those of the environment stay, so that who is refused by all
+                    # of them is told at once.
+                    is_told = getattr(self._strategy, "owner_addresses", None)
+                    named = (self._of_job if is_told else self._of_job()) if is_jobs else addresses
                     secret = getattr(self._strategy, "owner_secret", None) if is_jobs else None
-                    self._clients[addresses] = Owners.connect(self._open(), named, secret=secret)
+                    self._clients[addresses] = Owners.connect(self._open(), named, secret=secret, wire=self.wire)
                 return self._clients[addresses]
 
         return connect
@@ -192,7 +205,7 @@ class ModuleOwners:
 
     def __getstate__(self) -> dict[str, Any]:
         """Leaves connections out, as another process makes its own."""
-        return {name: getattr(self, name) for name in ("graph", "features", "setting", "made_by", "cached")}
+        return {name: getattr(self, name) for name in ("graph", "features", "setting", "made_by", "cached", "wire")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         graph, features, *settings = state.values()

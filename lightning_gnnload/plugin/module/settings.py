@@ -23,9 +23,11 @@ from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.settings import keywords_of
 
 
-def named_data(data: Any) -> GraphData | Dataset:
-    """Returns graph data or a dataset as it is, and the dataset of a partition, or of a folder that a path names."""
-    if isinstance(data, Partition) or (isinstance(data, str | os.PathLike) and holds_rows(data)):
+def named_data(data: Any, *, is_owned: bool = False) -> GraphData | Dataset:
+    """Returns graph data or a dataset as it is, and the dataset of a partition, or of a folder that a path names, which
+    is a partition's where its lists are others' (``is_owned``)."""
+    is_path = isinstance(data, str | os.PathLike)
+    if isinstance(data, Partition) or (is_path and (is_owned or holds_rows(data))):
         return PartitionFolder(data if isinstance(data, Partition) else Path(data))
     if isinstance(data, str | os.PathLike):
         return GraphFolder(data)

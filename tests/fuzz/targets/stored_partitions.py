@@ -51,7 +51,7 @@ def damaged(random: Random, folder: Path, hops: int) -> Path:
         file = place / name
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_bytes(content)
-    outside.write_bytes(_sound_files(hops)["x.bin"])
+    outside.write_bytes(next(content for name, content in _sound_files(hops).items() if name.endswith("x.bin")))
     for _ in range(random.choice([0, 1, 1, 1, 2, 3])):
         if random.random() < 0.4 and (place / "manifest.json").is_file():
             edit(random, place / "manifest.json")

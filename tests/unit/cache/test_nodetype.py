@@ -7,7 +7,7 @@ import torch
 from lightning_gnnload import FeatureCache, GraphData, MemoryFeatureStore, NodeTable
 from lightning_gnnload.cache.cache import fitting
 from lightning_gnnload.cache.policy import CachePolicy, SubsetPolicy
-from lightning_gnnload.cache.rules import policy_named
+from lightning_gnnload.cache.rules import Clairvoyant, policy_named
 from lightning_gnnload.errors import CacheConfigError
 from tests.unit.toy import toy_workload
 
@@ -51,6 +51,15 @@ def test_it_looks_as_far_ahead_as_the_other() -> None:
     assert policy.quietly().policy == policy_named("clairvoyant", window=3).quietly()
     assert not policy.quietly().policy.progress
     assert SubsetPolicy(ById(), range(5, 10)).window is None
+
+
+@pytest.mark.parametrize("policy", ["clairvoyant", Clairvoyant(window=3)])
+def test_a_window_of_epochs_suits_a_table_of_a_type(policy: str | CachePolicy) -> None:
+    table = NodeTable(MemoryFeatureStore(torch.arange(200)[:, None]), 0)
+    settings = FeatureCache(policy, window=3 if policy == "clairvoyant" else 1)
+    (level,) = fitting([settings], toy_tables(paper=table), "paper", progress=False)
+    assert isinstance(level.policy, SubsetPolicy)
+    assert level.policy.window == 3
 
 
 def test_tables_of_all_nodes_need_nothing() -> None:

@@ -14,8 +14,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, ops
-from lightning_gnnload.cache.cache import FeatureCache, open_all
+from lightning_gnnload import Graph, GraphData, MemoryFeatureStore, NodeTable, ops
+from lightning_gnnload.cache.cache import FeatureCache, fitting, open_all
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy, hottest
 from lightning_gnnload.cache.rules import PreSample, Recorded
@@ -220,6 +220,50 @@ def test_several_levels_are_shared_each() -> None:
         assert torch.equal(out, ROWS)
         assert [(read.tier, read.rows) for read in reads] == [("cache", 30), ("cache 2", 120), ("memory", 150)]
         cache.close()
+
+
+@pytest.mark.parametrize("nodes", [range(N), range(60, 260)], ids=["all nodes", "a type"])
+@pytest.mark.parametrize(
+    ("policy", "near", "far"),
+    [
+        ("presample", "replicated", "partitioned"),
+        ("presample", "replicated", "replicated"),
+        (Recorded(np.arange(N) % 7), "partitioned", "replicated"),
+        ("clairvoyant", "replicated", "partitioned"),
+    ],
+)
+def test_levels_hit_as_often_as_one_of_their_size(policy: str | CachePolicy, near: str, far: str, nodes: range) -> None:
+    rows, workload = ROWS[nodes.start : nodes.stop], toy_workload(num_ranks=2)
+    store = MemoryFeatureStore(rows)
+    data = GraphData(workload.graph, tables={"t": store if len(rows) == N else NodeTable(store, nodes.start)})
+
+    def hits(*sizes: tuple[float, str]) -> list[tuple[list[int], set[int]]]:
+        """The hits of each level in an epoch, and the rows of all levels, by rank."""
+        levels = fitting(
+            [FeatureCache(policy, ratio=ratio, share=share) for ratio, share in sizes], data, "t", progress=False
+        )
+
+        def work(membership: Membership) -> tuple[list[int], set[int]]:
+            cache = open_all(levels, store, workload, membership=membership, progress=False)
+            counts = dict.fromkeys(["cache", "cache 2"], 0)
+            for request in workload.requests(0):
+                ids = torch.from_numpy(workload.nodes_of(request)) - nodes.start
+                ids = ids[(ids >= 0) & (ids < len(rows))]
+                out = torch.empty(len(ids), 5)
+                for read in cache.gather(ids, out):
+                    counts[read.tier] = counts.get(read.tier, 0) + read.rows
+                assert torch.equal(out, rows[ids])
+            held = {row for level in cache.caches for row in np.flatnonzero(level.location >= 0).tolist()}
+            cache.close()
+            return [counts["cache"], counts["cache 2"]], held
+
+        return together(2, work)
+
+    both, first, whole = hits((0.1, near), (0.2, far)), hits((0.1, near)), hits((0.3, near))
+    for (by_level, held), ([nearest, _], _), ([most, _], held_by_one) in zip(both, first, whole, strict=True):
+        assert by_level == [nearest, most - nearest]
+        assert by_level[1] > 0
+        assert held == held_by_one
 
 
 class Own(CachePolicy):

@@ -210,7 +210,7 @@ def test_a_wrong_draw_is_found(sampler_of, among: str, name: str) -> None:
 class Unchecked(Negatives):
     """Takes every destination, whatever is known of it."""
 
-    def draw(self, graph, edge_type, rows, src, dst, until, key, given=None, weights=None):
+    def draw(self, graph, edge_type, rows, src, dst, until, key, given=None, weights=None, lookup=None):
         first, last = graph.types.first_node[1:3]
         return np.random.default_rng(int(rows[0])).integers(first, last, (len(rows), self.num))
 

@@ -32,7 +32,7 @@ def test_skips_norms_and_jumping_knowledge_are_the_models_own(name: str) -> None
     assert model.training, "the model is left in the mode that it was in"
     with torch.no_grad():
         wanted = model.eval()(features(data), torch.from_numpy(edges()))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["GCNConv", "GraphConv"])
@@ -42,7 +42,7 @@ def test_weights_of_edges(name: str) -> None:
     with torch.no_grad():
         wanted = model(features(data), torch.from_numpy(edges()), torch.from_numpy(weights()))
         without = model(features(data), torch.from_numpy(edges()), torch.ones(2001))
-    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     assert not torch.allclose(found, without, atol=1e-2)
 
 

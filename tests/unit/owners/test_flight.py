@@ -123,7 +123,7 @@ def test_answers_of_all_sizes_come_whole(scripted: FlightFront, num_bytes: int) 
 
 def test_errors_say_whether_another_owner_could_answer(scripted: FlightFront) -> None:
     connection = connect(scripted)
-    for error, wanted in (("refused", ExchangeError), ("failed", OwnerFailedError), ("odd", OwnerFailedError)):
+    for error, wanted in (("refused", ExchangeError), ("failed", OwnerFailedError), ("odd", ExchangeError)):
         with pytest.raises(wanted, match="as it was told to"):
             ask(connection, {"error": error})
     assert len(ask(connection, {"num_bytes": 5})) == 5

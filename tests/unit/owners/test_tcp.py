@@ -6,6 +6,7 @@ import json
 import socket
 import time
 from collections.abc import Iterator
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from lightning_gnnload import load_partition, partition_graph
 from lightning_gnnload.errors import ExchangeError, FrameError, StrangerError
 from lightning_gnnload.host.tcp import Frame, TcpStream
 from lightning_gnnload.owners import tcp
-from lightning_gnnload.owners.connection import MOST_TASK_BYTES
-from lightning_gnnload.owners.owner import Owner
+from lightning_gnnload.owners.connection import MOST_TASK_BYTES, OwnerFailedError
+from lightning_gnnload.owners.owner import Owner, Reply
 from lightning_gnnload.owners.tcp import PURPOSE, TASK, TcpConnection, TcpFront
 from lightning_gnnload.sample.group.messages import Message
 from tests.unit.owners.serving import graph_data
@@ -92,6 +93,51 @@ def test_what_no_owner_can_answer_is_refused(front: TcpFront, request_: np.ndarr
             connection.receive()
     connection.close()
     check_serves(front)
+
+
+class Broken:
+    hello: ClassVar = {"parts": [0]}
+
+    def __init__(self, error: Exception, num_pieces: int = 0) -> None:
+        self.error, self.num_pieces = error, num_pieces
+
+    def answer(self, task: np.ndarray) -> Reply:
+        if not self.num_pieces:
+            raise self.error
+        return Reply(8 * self.num_pieces + 8, self._pieces())
+
+    def _pieces(self) -> Iterator[np.ndarray]:
+        for _ in range(self.num_pieces):
+            yield np.zeros(8, np.uint8)
+        raise self.error
+
+
+@pytest.mark.parametrize(
+    ("error", "wanted"),
+    [
+        (AttributeError("a fault"), ExchangeError),  # alike anywhere: no minute of silent attempts
+        (RuntimeError("of torch"), ExchangeError),
+        (MemoryError("for now"), OwnerFailedError),
+        (OSError("a broken disk"), OwnerFailedError),
+    ],
+)
+def test_a_fault_is_told_at_once_and_a_failure_tried_elsewhere(error: Exception, wanted: type[Exception]) -> None:
+    with TcpFront(Broken(error), "127.0.0.1", 0, SECRET) as front:  # type: ignore[arg-type]
+        connection = connected(front)
+        with pytest.raises(wanted, match=f"{type(error).__name__}: {error}"):
+            asked(connection)
+        connection.close()
+
+
+def test_half_an_answer_ends_the_connection_and_is_told() -> None:
+    told: list[str] = []
+    broken = Broken(RuntimeError("of torch"), num_pieces=1)
+    with TcpFront(broken, "127.0.0.1", 0, SECRET, on_stranger=told.append) as front:  # type: ignore[arg-type]
+        connection = connected(front)
+        with pytest.raises(OSError):  # noqa: PT011  whichever: the connection is gone
+            asked(connection)
+        connection.close()
+    assert [words.split(" ", 1)[1] for words in told] == ["got half an answer: RuntimeError: of torch"]
 
 
 @pytest.mark.parametrize("frame", [Frame(TASK, 1, MOST_TASK_BYTES + 1), Frame(77, 1, 8), Frame(TASK, 1, 2**64 - 1)])

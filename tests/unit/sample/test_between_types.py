@@ -306,8 +306,6 @@ def test_fanouts_by_type_that_a_graph_does_not_have(sampler) -> None:
         sampler([{"buys": 2}]).sample(flat, [0])
     with pytest.raises(SamplerConfigError, match="17 hops, but at most 16"):
         sampler([1] * 17).sample(graph, [0])
-    with pytest.raises(SamplerConfigError, match="collectively"):
-        sampler([{"buys": 2}]).collective(None, "push")
     unweighted = Graph.from_hetero(None, {BUYS: ([0], [0])})
     with pytest.raises(SamplerConfigError, match=r"no edge weights|importance=2 is solved for whole lists"):
         (sampler([2]) if sampler is WeightedNeighborSampler else sampler([2], importance=2)).sample(unweighted, [1])

@@ -19,6 +19,7 @@ from lightning_gnnload import (
     GraphDataModule,
     LaborSampler,
     LayerSampler,
+    Negatives,
     NeighborSampler,
     Packing,
     Partition,
@@ -37,6 +38,7 @@ from lightning_gnnload.errors import (
     PartitionError,
     PartitionMismatchError,
     RemoteListsError,
+    StrangerError,
 )
 from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
@@ -217,6 +219,18 @@ def test_the_strategy_s_addresses_come_before_the_environment_s(
     assert asked
 
 
+@pytest.mark.timeout(30)  # owners are looked for for 60 s
+def test_another_secret_than_the_environment_s_owners_have_is_told_at_once(
+    plain: tuple[GraphData, Partition, list[str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GNNLOAD_SECRET", "none that the owners know")
+    module = GraphDataModule(plain[1], NeighborSampler([3]), graph="remote", features="remote")
+    module.setup()
+    with pytest.raises(StrangerError, match="does not take this secret"):
+        next(iter(module.train_dataloader()))
+    module.teardown()
+
+
 def test_a_process_that_gets_the_module_connects_for_itself(
     plain: tuple[GraphData, Partition, list[str]],
 ) -> None:
@@ -294,18 +308,31 @@ def test_owners_of_what_is_asked(data: GraphData, head: Path, tmp_path: Path, mo
         GraphDataModule(deep, NeighborSampler([3]), graph="remote", partition=deep).prepare_data()
 
 
-@pytest.mark.parametrize("kind", ["types", "times", "types, times", "types, rows"])
-def test_types_times_and_rows_come_from_owners(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("kind", "made_by"),
+    [
+        ("types", "owners"),
+        ("times", "owners"),
+        ("types, times", "owners"),
+        ("types, rows", "owners"),
+        ("links", "owners"),
+        ("types, times, links", "owners"),
+        ("types, links", "ranks"),
+    ],
+)
+def test_types_times_rows_and_links_come_from_owners(
+    kind: str, made_by: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     data = data_of(kind, bare=True)
     partition = partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
     sampler = NeighborSampler([3, 2], expand="new", sharing="disjoint" if "rows" in kind else None)
+    negatives = Negatives("triplet", num=2) if "links" in kind else None
+    head = load_partition(head_of(tmp_path / "parts", tmp_path / "head"))
     with served(partition) as (_, fronts):
-        addresses = [str(front.address) for front in fronts]
-        remote = GraphDataModule(
-            load_partition(head_of(tmp_path / "parts", tmp_path / "head")), sampler, graph=addresses, features=addresses
-        )
-        local = GraphDataModule(data, sampler)
+        where = [str(front.address) for front in fronts]
+        remote = GraphDataModule(head, sampler, graph=where, features=where, made_by=made_by, negatives=negatives)
+        local = GraphDataModule(data, sampler, negatives=negatives)
         remote.setup()
         found = [[digest(tensors_of(batch)) for batch in module.train_dataloader()] for module in (local, remote)]
         remote.teardown()

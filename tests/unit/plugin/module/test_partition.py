@@ -22,6 +22,7 @@ from lightning_gnnload import (
     load_partition,
     partition_graph,
 )
+from lightning_gnnload.cache.cache import open_all
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import PartPolicy
 from lightning_gnnload.cache.rules import policy_named
@@ -238,6 +239,25 @@ def test_ranks_share_memory_but_no_rows(folder: Path, policy: str, window: int) 
     alone = FeatureCache(policy, capacity_bytes=2000, window=window).open(store, workload, progress=False)
     assert {count for count, _ in opened} == {alone.num_rows}  # type: ignore[attr-defined]
     alone.close()
+
+
+@pytest.mark.parametrize("policy", ["degree", "clairvoyant"])
+def test_levels_of_a_part_hold_what_one_of_their_size_would(folder: Path, policy: str) -> None:
+    made = module(folder)
+    workload, store = made.workload("train"), made.data.stores["x"]
+
+    def rows(rank: int, *ratios: float) -> list[set[int]]:
+        levels = tuple(FeatureCache(policy, ratio=ratio) for ratio in ratios)
+        levels = made.module_partition.own_levels(levels, workload, "train", rank, progress=False)
+        opened = open_all(levels, store, workload, progress=False)
+        opened.close()
+        return [set(np.flatnonzero(cache.location >= 0).tolist()) for cache in opened.caches]  # type: ignore[attr-defined]
+
+    for rank in range(NUM_PARTS):
+        near, far = rows(rank, 0.1, 0.2)
+        assert [near] == rows(rank, 0.1)
+        assert [near | far] == rows(rank, 0.3)
+        assert not near & far
 
 
 @pytest.mark.parametrize(
