@@ -45,7 +45,7 @@ class WireRows:
         >>> out = torch.empty(1, 8)
         >>> form.unpack(form.pack(torch.arange(8.0).mul(18.5).view(1, 8), "x"), byte_rows(out))
         >>> [round(value, 2) for value in out[0].tolist()]
-        [0.0, 18.35, 36.7, 55.06, 74.43, 92.78, 111.13, 129.5]
+        [0.0, 18.35, 36.71, 55.06, 74.44, 92.79, 111.15, 129.5]
     """
 
     def __init__(self, wire: Wire, dtype: torch.dtype, width: int) -> None:
