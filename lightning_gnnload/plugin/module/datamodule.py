@@ -130,9 +130,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             mini-batches, which are the same. ``data`` is then a partition made with ``hops=0``, or its folder, of which
             the head is enough; or a whole graph, with its ``partition``.
         features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners.
-        made_by: with ``graph``, who makes mini-batches: ``"owners"`` make whole ones, one request each, with the rows
-            of tables that have no cache here; ``"ranks"`` ask them hop by hop, and for rows. None: owners, where the
-            sampler is one of the package's own.
+        made_by: with ``graph``, who makes mini-batches: ``"ranks"``, as does None, ask owners hop by hop, and for rows;
+            ``"owners"`` make whole ones, one request each, with rows of tables that have no cache here.
         wire: with ``features``, how rows of real numbers come: ``"exact"``; or rounded, each table's alike however they
             come: ``"float16"``, ``"bfloat16"`` in half of float32's bytes, off by 2^-11 and 2^-8 of a number at most,
             ``"int8"`` in a quarter, off by 1/254 of a row's largest (:class:`.WireRows`).

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 from collections.abc import Callable, Collection, Sequence
@@ -16,7 +15,7 @@ from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
-from lightning_gnnload.errors import LoaderConfigError, SamplerConfigError
+from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.rows import RemoteFeatureStore
@@ -29,7 +28,6 @@ from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.graphs import stores_by_array
 from lightning_gnnload.storage.partitions import StoredPartition, load_partition
 
-_log = logging.getLogger(__name__)
 REMOTE = "remote"
 VARIABLE = "GNNLOAD_OWNERS"
 """The environment variable that lists owners' addresses, where the strategy knows none."""
@@ -45,8 +43,7 @@ class ModuleOwners:
         graph: whose lists mini-batches are drawn from.
         features: whose rows they are filled with.
         partition: whose parts they own, or its folder; None where both lie here.
-        made_by: who makes mini-batches: ``"owners"``, ``"ranks"`` that ask them hop by hop, or None: owners where they
-            can.
+        made_by: who makes mini-batches: ``"owners"``, ``"ranks"``, or None, that ask them hop by hop.
         cached: names of the tables that have a cache here, whose rows therefore are asked for one by one; None: all.
         wire: how rows of real numbers come from owners, as :class:`.Owners` has it.
     """
@@ -129,18 +126,13 @@ class ModuleOwners:
         return Workload(**{**whole.settings(), "sampler": sampler, "rounding": self.wire})
 
     def _sampler(self, sampler: Sampler) -> Sampler:
-        if self.made_by != "ranks":
-            try:
-                return OwnedSampler(sampler, self._batches)
-            except SamplerConfigError as error:
-                if self.made_by == "owners":
-                    raise
-                _log.info("Owners draw hop by hop, and make no whole mini-batches: %s", error)
+        if self.made_by == "owners":
+            return OwnedSampler(sampler, self._batches)
         return CollectiveSampler(sampler, self._client_of(self.graph)())
 
     def _store(self, name: str, array: str, table: PartedTable) -> RemoteFeatureStore:
         is_cached = self.cached is None or name in self.cached
-        if self.made_by == "ranks" or self.graph != self.features or is_cached:
+        if self.made_by != "owners" or self.graph != self.features or is_cached:
             return RemoteFeatureStore(array, table, self._client_of(self.features))
         return self._batches.store(array, table)
 

@@ -102,7 +102,7 @@ def test_rows_that_come_with_mini_batches_are_those_that_are_asked_for(
     settings = {"batch_size": 7, "num_threads": 1, "wire": wire}
     with served(partition, [[0, 2], [1]]) as (_, fronts):
         addresses = [str(front.address) for front in fronts]
-        for more in ({}, {"made_by": "ranks"}, {"cache": FeatureCache("degree", ratio=0.3)}):
+        for more in ({"made_by": "owners"}, {"made_by": "ranks"}, {"cache": FeatureCache("degree", ratio=0.3)}):
             module = GraphDataModule(
                 partition, NeighborSampler([3, 2]), graph=addresses, features=addresses, **settings, **more
             )
@@ -113,7 +113,7 @@ def test_rows_that_come_with_mini_batches_are_those_that_are_asked_for(
                 seen += len(batch.nodes)
             assert seen > 30
             [client] = module.owners._clients.values()
-            assert ("batch" in client.traffic) == (more.get("made_by") != "ranks")
+            assert ("batch" in client.traffic) == (more.get("made_by") == "owners")
             module.teardown()
 
 
