@@ -12,7 +12,6 @@ import torch
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.pipeline.queue.sealed import NotPlainError, adopt_sealed, seal, unseal
-from tests import guards
 
 DTYPES = [torch.bool, torch.uint8, torch.int64, torch.float16, torch.bfloat16, torch.float64, torch.complex64]
 DTYPES += [torch.float8_e4m3fn, torch.uint16]
