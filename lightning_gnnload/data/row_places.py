@@ -3,8 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+
+from lightning_gnnload import ops
+
+
+class PartRows(NamedTuple):
+    """The rows of a gather that one part has: ``own`` int64 ``[B]``, their numbers among the part's own rows, and
+    ``positions`` int64 ``[B]``, ascending, where they stand among all rows of the gather."""
+
+    part: int
+    own: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,8 +33,8 @@ class RowPlaces:
 
     Example:
         >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
-        >>> [column.tolist() for column in places.of(np.array([2, 1]))]
-        [[1, 0], [1, 0]]
+        >>> [(part, own.tolist()) for part, own, _ in places.by_part(np.array([2, 1]))]
+        [(0, [0]), (1, [1])]
     """
 
     starts: np.ndarray
@@ -30,12 +42,10 @@ class RowPlaces:
     first: int
     begins: np.ndarray
 
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of each row of the whole table, and the row's number among the part's own: int64 ``[B]``
-        both; ``rows`` int64 ``[B]`` are rows of the table."""
-        new_ids = self.new_ids[rows + self.first if self.first else rows]
-        parts = np.searchsorted(self.starts, new_ids, side="right") - 1
-        return parts, new_ids - self.begins[parts]
+    def by_part(self, rows: np.ndarray) -> list[PartRows]:
+        """Returns the rows that each part has, of parts that have any; ``rows`` int64 ``[B]`` are rows of the table."""
+        num_rows = len(self.new_ids) - self.first
+        return _split(*ops.locate_rows(rows, num_rows, self.starts, self.begins, self.new_ids, self.first))
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,13 +72,21 @@ class EdgePlaces:
         np.cumsum(np.diff(list_starts)[node_ids], out=own_starts[1:])
         return cls(starts, new_ids, list_starts, own_starts)
 
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of each row, and the row's number among the part's own, as :meth:`RowPlaces.of` does."""
+    def by_part(self, rows: np.ndarray) -> list[PartRows]:
+        """Returns the rows that each part has, as :meth:`RowPlaces.by_part` does."""
         nodes = np.searchsorted(self.list_starts, rows, side="right") - 1
-        new_ids = self.new_ids[nodes]
-        parts = np.searchsorted(self.starts, new_ids, side="right") - 1
-        edges = self.own_starts[new_ids] + rows - self.list_starts[nodes]
-        return parts, edges - self.own_starts[self.starts[parts]]
+        edges = self.own_starts[self.new_ids[nodes]] + rows - self.list_starts[nodes]
+        starts = self.own_starts[self.starts]
+        return _split(*ops.locate_rows(edges, int(starts[-1]), starts, starts[:-1]))
+
+
+def _split(counts: np.ndarray, own_rows: np.ndarray, positions: np.ndarray) -> list[PartRows]:
+    ends = np.cumsum(counts)
+    return [
+        PartRows(part, own_rows[end - count : end], positions[end - count : end])
+        for part, (count, end) in enumerate(zip(counts.tolist(), ends.tolist(), strict=True))
+        if count
+    ]
 
 
 Places = RowPlaces | EdgePlaces

@@ -184,21 +184,21 @@ class Owners(SamplingGroup):
     def gather_packed(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
         """Gathers rows as :meth:`gather`, but leaves them as they are on the wire: :meth:`form_of` widens them."""
         most = MOST_IDS if self.form_of(table).is_exact else max(MOST_ROUNDED_BYTES // out.shape[1], 1)
-        parts, own_rows = self.partition.parted[table].locate(rows)
         row_bytes, requests = out.shape[1], []
-        by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
-        for part, at in by_part.items():
+        by_part = {part: (own, at) for part, own, at in self.partition.parted[table].by_part(rows)}
+        for part, (own, at) in by_part.items():
             step = min(self._rows_a_stream(len(at), row_bytes), most)
             for begin in range(0, len(at), step):
                 piece = at[begin : begin + step]
                 into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
                 about = {"operation": ROWS, "part": part, "table": table, "wire": self.wire}
-                task = Message(about, {"rows": narrow(own_rows[piece])}).to_bytes()
+                task = Message(about, {"rows": narrow(own[begin : begin + step])}).to_bytes()
                 requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
         self._ask_at_once(requests, len(rows) * row_bytes)
         sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}
-        self._count(ROWS, by_part, sent, {part: len(at) * row_bytes for part, at in by_part.items()})
+        positions_by_part = {part: at for part, (_, at) in by_part.items()}
+        self._count(ROWS, positions_by_part, sent, {part: len(at) * row_bytes for part, (_, at) in by_part.items()})
 
     def ask_part(self, part: int, task: Message) -> np.ndarray:
         """Asks an owner of a part for what is about more than its rows; returns the answer's bytes, uint8.
