@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload import ops
 from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
 from lightning_gnnload.host.tcp import Frame, TcpStream, listen, stop_listening
 from lightning_gnnload.host.threads import start_thread
@@ -33,7 +32,6 @@ _CLIENT_S = 60.0
 """A client that begins a request, or an answer, and neither sends nor reads for so long, is gone."""
 _MOST_STRANGERS, _MOST_CLIENTS = 64, 1024
 _MOST_WORDS_BYTES = 1 << 16
-_SCATTER_BYTES = 1 << 20
 
 
 class TcpFront:
@@ -222,11 +220,8 @@ class TcpConnection(Connection):
         self._stream.send(Frame(TASK, self._number, len(task)), self._deadline_s, task)
 
     def receive(self) -> np.ndarray:
-        num_bytes = self._receive_head()
-        if num_bytes > MOST_ANSWER_BYTES:
-            raise FrameError(f"an answer of {num_bytes} bytes is announced.")
-        answer = np.empty(num_bytes, np.uint8)
-        self._stream.receive_into(answer, self._deadline_s)
+        answer = np.empty(self.begin(), np.uint8)
+        self.read(answer)
         return answer
 
     def receive_rows(self, out: np.ndarray, positions: np.ndarray | None) -> None:
@@ -234,16 +229,17 @@ class TcpConnection(Connection):
         if (num_bytes := self._receive_head()) != num_rows * row_bytes:
             raise FrameError(f"{num_bytes} bytes were announced, but {num_rows} rows of {row_bytes} asked for.")
         if positions is None:
-            self._stream.receive_into(out.reshape(-1), self._deadline_s)
-            return
-        most = max(_SCATTER_BYTES // max(row_bytes, 1), 1)
-        memory = np.empty((min(most, num_rows), row_bytes), np.uint8)
-        in_order = np.arange(len(memory))
-        for begin in range(0, num_rows, most):
-            at = positions[begin : begin + most]
-            rows = memory[: len(at)]
-            self._stream.receive_into(rows.reshape(-1), self._deadline_s)
-            ops.gather_rows(rows, in_order[: len(at)], out, at)
+            self.read(out.reshape(-1))
+        else:
+            self.read_rows(out, positions)
+
+    def begin(self) -> int:
+        if (num_bytes := self._receive_head()) > MOST_ANSWER_BYTES:
+            raise FrameError(f"an answer of {num_bytes} bytes is announced.")
+        return num_bytes
+
+    def read(self, memory: np.ndarray) -> None:
+        self._stream.receive_into(memory, self._deadline_s)
 
     def close(self) -> None:
         self._stream.close()
