@@ -273,12 +273,12 @@ def test_an_owner_that_is_lost_amid_its_rows_is_replaced(tmp_path: Path, monkeyp
     local = Workload(data.graph, NeighborSampler([5, 5]), data.split("train"), batch_size=300, labels=data.y)
     with ExitStack() as stack:
         partition, _, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
-        batches = OwnedBatches(lambda: both, lambda: addresses)
-        there = remote_source(partition, batches, local)
         _, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
-        addresses, take, lost = [str(front.address)], batches.take, []
+        addresses, lost = [str(front.address)], []
         both = Owners.connect(partition, lambda: addresses, secret=SECRET, patience_s=10)
         stack.callback(both.close)
+        batches = OwnedBatches(lambda: both, lambda: addresses)
+        there, take = remote_source(partition, batches, local), batches.take
 
         def take_amid(name: str, ids: np.ndarray) -> object:
             addresses[:] = [str(spare.address)]
@@ -303,6 +303,6 @@ def test_a_mini_batch_that_nobody_reads_is_left_with_its_connection(tmp_path: Pa
         thread.join(20)
         gc.collect()
         until = time.monotonic() + 10
-        while front._clients and time.monotonic() < until:
+        while len(front._clients) > 1 and time.monotonic() < until:
             time.sleep(0.01)
-        assert not front._clients
+        assert len(front._clients) == 1  # the owner itself, which asks who knows the graph's columns
