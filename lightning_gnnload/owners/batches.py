@@ -124,7 +124,9 @@ class BatchOwner(Owner):
             for name in tables
             for part, own in here[name].items()
         )
-        pieces: Iterable[np.ndarray] = itertools.chain([np.array([len(head)]).view(np.uint8), head], itertools.chain.from_iterable(gathered))
+        pieces: Iterable[np.ndarray] = itertools.chain(
+            [np.array([len(head)]).view(np.uint8), head], itertools.chain.from_iterable(gathered)
+        )
         if not all(form.is_exact for form in forms.values()):
             pieces = [piece.copy() for piece in pieces]  # numbers that cannot be sent are told before anything is
         num_bytes = _LENGTH_BYTES + len(head) + sum(count * forms[name].row_bytes for name, count in counts.items())
@@ -281,7 +283,9 @@ class _Latest(threading.local):
                 self.coming[name] = _ComingRows(int(count), form_of(name), int(checksum))
             sizes = [rows.count * rows.form.row_bytes for rows in self.coming.values()]
             if min(sizes, default=0) < 0 or sum(sizes) != answer.num_left:
-                raise ExchangeError(f"{answer.num_left} bytes of rows follow a mini-batch, which tells of {sum(sizes)}.")
+                raise ExchangeError(
+                    f"{answer.num_left} bytes of rows follow a mini-batch, which tells of {sum(sizes)}."
+                )
         except (LookupError, TypeError, ValueError, OverflowError) as error:
             self.forget()
             raise ExchangeError(f"an owner sent what is no mini-batch: {type(error).__name__}: {error}") from error

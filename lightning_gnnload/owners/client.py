@@ -266,9 +266,7 @@ class Owners(SamplingGroup):
         self._count(operation, positions, sent, {part: len(answer) for part, answer in answers.items()})
         return [Answer(part, at, Message.from_bytes(answers[part]).arrays) for part, at in positions.items()]
 
-    def _ask_in_turn(
-        self, requests: Sequence[_Request], meanwhile: Callable[[], object] = _nothing
-    ) -> list[Any]:
+    def _ask_in_turn(self, requests: Sequence[_Request], meanwhile: Callable[[], object] = _nothing) -> list[Any]:
         """Sends all requests before the first answer is received, so that owners work at once, and ``meanwhile``."""
         directory = self._directory
         under_way: list[tuple[Connection, Address] | None] = []
@@ -310,9 +308,7 @@ class Owners(SamplingGroup):
 
         return self._directory.call(request.part, again)
 
-    def _ask_at_once(
-        self, requests: Sequence[_Request], num_bytes: int, meanwhile: Callable[[], object]
-    ) -> None:
+    def _ask_at_once(self, requests: Sequence[_Request], num_bytes: int, meanwhile: Callable[[], object]) -> None:
         """Receives large answers by a thread each, small ones one after the other."""
         if len(requests) == 1 or num_bytes < _STREAM_BYTES:
             self._ask_in_turn(requests, meanwhile)

@@ -88,7 +88,9 @@ class Directory:
         self.give_back(connection, address)
         return result
 
-    def call_and_keep(self, part: int | None, use: Callable[[Connection], Result]) -> tuple[Result, Connection, Address]:
+    def call_and_keep(
+        self, part: int | None, use: Callable[[Connection], Result]
+    ) -> tuple[Result, Connection, Address]:
         """Does what :meth:`call` does, and lends the connection on, with its owner's address."""
         give_up_at = time.monotonic() + self._patience_s
         while True:
