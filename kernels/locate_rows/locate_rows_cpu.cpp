@@ -11,7 +11,7 @@
 namespace lg {
 namespace {
 
-constexpr int64_t kAhead = 32;      // new ids of nodes at random: each is on a line of its own
+constexpr int64_t kAhead = 32;       // new ids of nodes at random: each is on a line of its own
 constexpr int64_t kMostInTurn = 16;  // so many parts are compared with one by one, without a branch
 
 int64_t part_of(int64_t new_id, const PartPlaces& places) {
@@ -39,7 +39,8 @@ void locate_rows(const int64_t* rows, int64_t count, int64_t num_rows, const Par
       if (new_ids && i + kAhead < count) fetch_line(new_ids + rows[i + kAhead]);
       const int64_t new_id = new_ids ? new_ids[rows[i]] : rows[i];
       if (!in_range(new_id, num_ids)) {
-        fail<GraphFormatError>("row ", rows[i], " has the new id ", new_id, ", but parts have ids below ", num_ids,
+        fail<GraphFormatError>("row ", rows[i], " has the new id ", new_id,
+                               ", but parts have ids below ", num_ids,
                                ": make the partition again.");
       }
       const int64_t part = part_of(new_id, places);
@@ -49,7 +50,8 @@ void locate_rows(const int64_t* rows, int64_t count, int64_t num_rows, const Par
     }
   });
   std::vector<int64_t> next(static_cast<size_t>(places.num_parts));
-  for (int64_t p = 1; p < places.num_parts; ++p) next[size_t(p)] = next[size_t(p - 1)] + counts[p - 1];
+  for (int64_t p = 1; p < places.num_parts; ++p)
+    next[size_t(p)] = next[size_t(p - 1)] + counts[p - 1];
   for (int64_t i = 0; i < count; ++i) {
     const int64_t at = next[size_t(parts[size_t(i)])]++;
     own_rows[at] = found[size_t(i)];

@@ -77,9 +77,9 @@ class PartedFeatureStore(FeatureStore):
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
         reads = []
-        for part, own, at in self.table.by_part(ids.numpy()):
+        for part, numbers, at in self.table.by_part(ids.numpy()):
             targets = tensor_view(at) if positions is None else positions[tensor_view(at)]
-            reads.append(self._store_of(part).gather_at(tensor_view(own), targets, out) or ())
+            reads.append(self._store_of(part).gather_at(tensor_view(numbers), targets, out) or ())
         return summed_reads(reads)
 
     def __repr__(self) -> str:

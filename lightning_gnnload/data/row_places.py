@@ -11,11 +11,11 @@ from lightning_gnnload import ops
 
 
 class PartRows(NamedTuple):
-    """The rows of a gather that one part has: ``own`` int64 ``[B]``, their numbers among the part's own rows, and
+    """The rows of a gather that one part has: ``numbers`` int64 ``[B]``, theirs among the part's own rows, and
     ``positions`` int64 ``[B]``, ascending, where they stand among all rows of the gather."""
 
     part: int
-    own: np.ndarray
+    numbers: np.ndarray
     positions: np.ndarray
 
 
@@ -33,7 +33,7 @@ class RowPlaces:
 
     Example:
         >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
-        >>> [(part, own.tolist()) for part, own, _ in places.by_part(np.array([2, 1]))]
+        >>> [(part, numbers.tolist()) for part, numbers, _ in places.by_part(np.array([2, 1]))]
         [(0, [0]), (1, [1])]
     """
 
@@ -81,10 +81,10 @@ class EdgePlaces:
 
 
 def _split(counts: np.ndarray, own_rows: np.ndarray, positions: np.ndarray) -> list[PartRows]:
-    ends = np.cumsum(counts)
+    part_ends = np.cumsum(counts)
     return [
         PartRows(part, own_rows[end - count : end], positions[end - count : end])
-        for part, (count, end) in enumerate(zip(counts.tolist(), ends.tolist(), strict=True))
+        for part, (count, end) in enumerate(zip(counts.tolist(), part_ends.tolist(), strict=True))
         if count
     ]
 

@@ -108,7 +108,7 @@ class BatchOwner(Owner):
             raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
         # Those that lie here: others would cross the network twice. Copies, as the arena is for the next one.
         here = {name: self._own(name, rows[name].numpy()) for name in tables}
-        counts = {name: sum(map(len, own.values())) for name, own in here.items()}
+        counts = {name: sum(map(len, by_part.values())) for name, by_part in here.items()}
         forms = {name: colleagues.form_of(name) for name in tables}
         head = Message(
             {
@@ -120,9 +120,9 @@ class BatchOwner(Owner):
         ).to_bytes()
         stores = self.partition.parts
         gathered = (
-            gathered_rows(name, stores[part].stores[name], own, forms[name])
+            gathered_rows(name, stores[part].stores[name], numbers, forms[name])
             for name in tables
-            for part, own in here[name].items()
+            for part, numbers in here[name].items()
         )
         pieces: Iterable[np.ndarray] = itertools.chain(
             [np.array([len(head)]).view(np.uint8), head], itertools.chain.from_iterable(gathered)
@@ -134,7 +134,7 @@ class BatchOwner(Owner):
 
     def _own(self, table: str, rows: np.ndarray) -> dict[int, np.ndarray]:
         """Returns the rows that lie here, by part, in their numbers there."""
-        return {part: own for part, own, _ in self.partition.parted[table].by_part(rows) if part in self.parts}
+        return {part: numbers for part, numbers, _ in self.partition.parted[table].by_part(rows) if part in self.parts}
 
     def _meet(self, addresses: Any, wire: Wire) -> _Colleagues:
         named = tuple(map(str, addresses))
@@ -242,12 +242,12 @@ class OwnedBatches:
 @dataclass
 class _ComingRows:
     """Rows of a table that come with a mini-batch: how many, how each is on the wire, and the checksum of all ids of
-    the mini-batch; ``kept`` uint8 ``[count, row_bytes]`` where others behind them were read first."""
+    the mini-batch; ``packed`` uint8 ``[count, row_bytes]`` where others behind them were read first."""
 
     count: int
     form: WireRows
     checksum: int
-    kept: np.ndarray | None = None
+    packed: np.ndarray | None = None
 
 
 class _Latest(threading.local):
@@ -300,15 +300,15 @@ class _Latest(threading.local):
         rows = self.coming[name]
         if rows.count != len(positions):
             raise ExchangeError("an owner sent other rows with a mini-batch than it has.")
-        for other, behind in self.coming.items():
-            if other == name:
+        for table, before in self.coming.items():
+            if table == name:
                 break
-            if behind.kept is None:
-                behind.kept = np.empty((behind.count, behind.form.row_bytes), np.uint8)
-                self.answer.read(behind.kept)
+            if before.packed is None:
+                before.packed = np.empty((before.count, before.form.row_bytes), np.uint8)
+                self.answer.read(before.packed)
         del self.coming[name]
-        if rows.kept is not None:
-            rows.form.unpack(rows.kept, out, positions)
+        if rows.packed is not None:
+            rows.form.unpack(rows.packed, out, positions)
         elif rows.form.is_exact:
             self.answer.read_rows(out, positions)
         else:

@@ -207,15 +207,15 @@ class Owners(SamplingGroup):
         """Gathers rows as :meth:`gather`, but leaves them as they are on the wire: :meth:`form_of` widens them."""
         most = MOST_IDS if self.form_of(table).is_exact else max(MOST_ROUNDED_BYTES // out.shape[1], 1)
         row_bytes, requests = out.shape[1], []
-        by_part = {part: (own, at) for part, own, at in self.partition.parted[table].by_part(rows)}
-        for part, (own, at) in by_part.items():
+        by_part = {part: (numbers, at) for part, numbers, at in self.partition.parted[table].by_part(rows)}
+        for part, (numbers, at) in by_part.items():
             step = min(self._rows_a_stream(len(at), row_bytes), most)
             for begin in range(0, len(at), step):
                 piece = at[begin : begin + step]
                 into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
                 about = {"operation": ROWS, "part": part, "table": table, "wire": self.wire}
-                task = Message(about, {"rows": narrow(own[begin : begin + step])}).to_bytes()
+                task = Message(about, {"rows": narrow(numbers[begin : begin + step])}).to_bytes()
                 requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
         self._ask_at_once(requests, len(rows) * row_bytes, meanwhile)
         sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}

@@ -60,9 +60,8 @@ class ComingAnswer:
 
     def _take(self, num_bytes: int) -> None:
         if num_bytes > self.num_left or (num_bytes and self._connection is None):
-            left = self.num_left
             self.close()
-            raise FrameError(f"{num_bytes} bytes of an answer are read, of which {left} are left.")
+            raise FrameError(f"{num_bytes} bytes of an answer are read, of which {self.num_left} are left.")
         self.num_left -= num_bytes
 
     def _lose(self, error: Exception) -> None:
