@@ -16,7 +16,7 @@ LG_FUZZ_TARGET(locate_rows) {
   for (int64_t p = 1; p < num_parts; ++p) starts[p] = num_nodes ? choose.below(num_nodes) : 0;
   starts[0] = 0;
   starts[num_parts] = num_nodes;
-  std::sort(starts.begin(), starts.end());
+  std::sort(starts.data(), starts.data() + starts.size());
   for (int64_t p = 0; p < num_parts; ++p) begins[p] = starts[p] + choose.below(3);
   for (int64_t i = 0; i < num_nodes; ++i) new_ids[i] = num_nodes - 1 - i;
   if (num_nodes && renumbers && choose.one_in(8)) {
