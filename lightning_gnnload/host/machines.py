@@ -12,6 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+import lightning_gnnload
 from lightning_gnnload.errors import LaunchError, MissingExtraError, warn
 
 ENGINES = ("local", "ray")
@@ -37,7 +38,8 @@ class Machines:
 
     Raises:
         MissingExtraError: there is no Ray.
-        LaunchError: there is no cluster, it does not start the processes, or a machine does not reach the folder.
+        LaunchError: there is no cluster, it does not start the processes, or a machine has another version of this
+            package, or does not reach the folder.
     """
 
     def __init__(self, purpose: str, folder: Path, *, num_threads: int | None = None) -> None:
@@ -47,7 +49,7 @@ class Machines:
             raise MissingExtraError("ray", "ray", purpose, error) from error
         self._purpose, self._ray, self._has_joined = purpose, ray, False
         self._machines: list[_Machine] = []
-        self._made: Any = None
+        self._recipe: Any = None
         try:
             self._join()
             self._machines = [self._start(node, num_threads) for node in self._nodes()]
@@ -66,7 +68,7 @@ class Machines:
 
     def make(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Says how each machine makes the object whose methods are called from now on."""
-        self._made = self.share((make, arguments))
+        self._recipe = self.share((make, arguments))
 
     def share(self, value: Any) -> Any:
         """Returns what stands for a value among the arguments of calls: machines get the value, but not anew for each
@@ -75,23 +77,23 @@ class Machines:
 
     @contextmanager
     def in_order(
-        self, method: str, items: Iterable[tuple[Any, ...]], *, each: int | None = None
+        self, method: str, items: Iterable[tuple[Any, ...]], *, at_once: int | None = None
     ) -> Iterator[Iterator[Any]]:
         """Yields an iterator of what a method returns of the arguments in each of ``items``, in their order.
 
-        A machine makes ``each`` calls at once; None: one on each thread. Items are taken as machines have room for
+        A machine makes ``at_once`` calls together; None: one on each thread. Items are taken as machines have room for
         them, and twice as many as that before their results are. Errors are raised as they are; LaunchError where no
         machine is left.
         """
-        calls: deque[_Call] = deque()
+        calls: deque[_MachineCall] = deque()
 
         def results() -> Iterator[Any]:
             for item in items:
-                calls.append(self._call(method, item, calls, each))
-                if len(calls) > 2 * sum(machine.room(each) for machine in self._machines):
-                    yield self._result(calls.popleft(), calls, each)
+                calls.append(self._call(method, item, calls, at_once))
+                if len(calls) > 2 * sum(machine.room(at_once) for machine in self._machines):
+                    yield self._result(calls.popleft(), calls, at_once)
             while calls:
-                yield self._result(calls.popleft(), calls, each)
+                yield self._result(calls.popleft(), calls, at_once)
 
         yield results()
 
@@ -137,7 +139,7 @@ class Machines:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         threads = max(min(num_threads or 1 << 16, int(node["Resources"]["CPU"])), 1)
-        actor = self._ray.remote(_Process).options(
+        actor = self._ray.remote(MachineProcess).options(
             num_cpus=threads,
             max_concurrency=threads + 1,
             max_restarts=_RESTARTS,
@@ -151,8 +153,8 @@ class Machines:
         from ray.exceptions import GetTimeoutError, RayActorError
 
         try:
-            reaches = self._ray.get(
-                [machine.actor.reaches.remote(folder) for machine in self._machines], timeout=_START_S
+            answers = self._ray.get(
+                [machine.actor.looked_up.remote(folder) for machine in self._machines], timeout=_START_S
             )
         except (GetTimeoutError, RayActorError) as error:
             raise LaunchError(
@@ -160,7 +162,14 @@ class Machines:
                 f"start within {_START_S:.0f} s. Is the package installed on each, and are its CPUs free (ray status)? "
                 f"({error})"
             ) from error
-        if missing := [m.address for m, can in zip(self._machines, reaches, strict=True) if not can]:
+        by_address = {machine.address: answer for machine, answer in zip(self._machines, answers, strict=True)}
+        version = lightning_gnnload.__version__
+        if others := [f"{address} has {other}" for address, (_, other) in by_address.items() if other != version]:
+            raise LaunchError(
+                f"{self._purpose}: this machine has lightning_gnnload {version}, but {', '.join(others)}. "
+                f"Install the same on all."
+            )
+        if missing := [address for address, (is_there, _) in by_address.items() if not is_there]:
             raise LaunchError(
                 f"{self._purpose}: {folder} is not on {', '.join(missing)}. All machines need the folder under the "
                 f"same path, as of a shared disk. Give those that reach it Ray's resource {STORAGE!r}, and only they "
@@ -169,24 +178,26 @@ class Machines:
 
     # Calls.
 
-    def _call(self, method: str, item: tuple[Any, ...], calls: Iterable[_Call], each: int | None) -> _Call:
+    def _call(
+        self, method: str, item: tuple[Any, ...], calls: Iterable[_MachineCall], at_once: int | None
+    ) -> _MachineCall:
         """Calls a method of the machine with most room, as soon as one has any."""
         waiting = [call for call in calls if not call.is_done]
         while True:
             if waiting:
-                done, _ = self._ray.wait([call.result for call in waiting], num_returns=len(waiting), timeout=0)
+                finished, _ = self._ray.wait([call.result for call in waiting], num_returns=len(waiting), timeout=0)
                 for call in waiting:
-                    call.is_done = call.result in done
+                    call.is_done = call.result in finished
                 waiting = [call for call in waiting if not call.is_done]
             load = Counter(call.machine for call in waiting)
-            machine = min(self._machines, key=lambda machine: load[machine] / machine.room(each))
-            if load[machine] < machine.room(each):
-                return _Call(
-                    machine, method, item, machine.actor.call.remote(self._made.hex(), self._made, method, *item)
+            machine = min(self._machines, key=lambda machine: load[machine] / machine.room(at_once))
+            if load[machine] < machine.room(at_once):
+                return _MachineCall(
+                    machine, method, item, machine.actor.call.remote(self._recipe.hex(), self._recipe, method, *item)
                 )
             self._ray.wait([call.result for call in waiting], num_returns=1)
 
-    def _result(self, call: _Call, calls: Iterable[_Call], each: int | None) -> Any:
+    def _result(self, call: _MachineCall, calls: Iterable[_MachineCall], at_once: int | None) -> Any:
         from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
 
         while True:
@@ -198,7 +209,7 @@ class Machines:
                 raise
             except (RayActorError, ActorUnschedulableError) as error:
                 self._lose(call.machine, error)
-                call = self._call(call.method, call.item, calls, each)
+                call = self._call(call.method, call.item, calls, at_once)
 
     def _lose(self, machine: _Machine, error: Exception) -> None:
         """Does without a machine from now on; raises LaunchError where it was the last."""
@@ -218,13 +229,13 @@ class _Machine:
     actor: Any  # Ray's handle of its process
     num_threads: int
 
-    def room(self, each: int | None) -> int:
+    def room(self, at_once: int | None) -> int:
         """How many calls it makes at once."""
-        return each or self.num_threads
+        return at_once or self.num_threads
 
 
 @dataclass
-class _Call:
+class _MachineCall:
     machine: _Machine
     method: str
     item: tuple[Any, ...]
@@ -232,21 +243,22 @@ class _Call:
     is_done: bool = False
 
 
-class _Process:
+class MachineProcess:
     """What runs on a machine, and makes the object when it is first called: what that raises is then known by name."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._name, self._object = "", None
 
-    def reaches(self, folder: Path) -> bool:
-        return folder.is_dir()
+    def looked_up(self, folder: Path) -> tuple[bool, str]:
+        """Returns whether the folder is there, and the version of this package."""
+        return folder.is_dir(), lightning_gnnload.__version__
 
-    def call(self, name: str, made: tuple[Callable[..., Any], tuple[Any, ...]], method: str, *arguments: Any) -> Any:
-        """Calls a method of the object of this ``name``; ``made`` is how to make it."""
+    def call(self, name: str, recipe: tuple[Callable[..., Any], tuple[Any, ...]], method: str, *arguments: Any) -> Any:
+        """Calls a method of the object of this ``name``; ``recipe`` is how to make it."""
         with self._lock:
             if self._name != name:
-                make, settings = made
+                make, settings = recipe
                 self._name, self._object = name, make(*settings)
             target = self._object
         return getattr(target, method)(*arguments)

@@ -29,7 +29,7 @@ from lightning_gnnload.ingest.seeds import describe_seeds
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
 from lightning_gnnload.ingest.spread.machine import DUCKDB_SHARE, ROWS_OF, SORTING_SHARE
-from lightning_gnnload.ingest.spread.passes import Passes, SpreadListWriter
+from lightning_gnnload.ingest.spread.passes import MachinePasses, SpreadListWriter
 from lightning_gnnload.ingest.spread.stretches import has_stretches
 from lightning_gnnload.ingest.sql import EVERYWHERE, open_database
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedTypes, read_task
@@ -171,7 +171,7 @@ class _GraphBuilder:
         self.tables, self.spec, self.folder, self.scratch = tables, tables.spec, folder, scratch
         self.transforms, self.fitted, self.show_progress = transforms, Transforms(), show_progress
         self.machines = machines
-        self.passes: Passes | None = None  # of machines
+        self.passes: MachinePasses | None = None  # of machines
         self.report = Report()
         self.entries: dict[str, Any] = {}
         self.vocabularies: dict[str, list[str | None]] = {}
@@ -238,7 +238,7 @@ class _GraphBuilder:
                 if self.machines is None:
                     reader.read_all()
                 else:
-                    self.passes = Passes(
+                    self.passes = MachinePasses(
                         self.machines, self.tables, reader, self.folder, self.scratch, show_progress=self.show_progress
                     )
                     segments = self.passes.read_edges()

@@ -26,7 +26,7 @@ from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
-from lightning_gnnload.partition.spread import PURPOSE, check_spread, spread_parts
+from lightning_gnnload.partition.spread import PURPOSE, check_spread, write_spread_parts
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.partition.write import (
     Advance,
@@ -137,7 +137,7 @@ def partition_graph(
         if machines is None:
             checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
         else:
-            checksums = spread_parts(machines, target, data, holdings, dealt, numbering, rows, advance)
+            checksums = write_spread_parts(machines, target, data, holdings, dealt, numbering, rows, advance)
         if hops == 0:
             written = write_head(target, data)
         else:

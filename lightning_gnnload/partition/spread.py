@@ -15,7 +15,7 @@ from lightning_gnnload.host.machines import Machines
 from lightning_gnnload.partition.closure import Closure, Holdings, OwnLists
 from lightning_gnnload.partition.numbering import Numbering
 from lightning_gnnload.partition.partitioner import Advance
-from lightning_gnnload.partition.write import OwnRows, Seeds, write_part
+from lightning_gnnload.partition.write import OwnRows, Seeds, write_one_part
 from lightning_gnnload.storage.graphs import load_graph_data
 from lightning_gnnload.storage.manifest import part_folder
 
@@ -55,7 +55,7 @@ class PartMachine:
         # Of a machine that was lost.
         shutil.rmtree(self.plan.target / part_folder(part), ignore_errors=True)
         plan = self.plan
-        return write_part(plan.target, self.graph, self.holdings, plan.seeds, plan.numbering, self.rows, part)
+        return write_one_part(plan.target, self.graph, self.holdings, plan.seeds, plan.numbering, self.rows, part)
 
 
 def check_spread(data: GraphData) -> None:
@@ -67,7 +67,7 @@ def check_spread(data: GraphData) -> None:
         )
 
 
-def spread_parts(
+def write_spread_parts(
     machines: Machines,
     target: Path,
     data: GraphData,

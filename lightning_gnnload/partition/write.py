@@ -61,12 +61,12 @@ def write_parts(
     checksums = []
     for part in range(num_parts):
         advance("Writing parts", part / num_parts)
-        checksums.append(write_part(folder, graph, holdings, seeds, numbering, rows, part, local))
+        checksums.append(write_one_part(folder, graph, holdings, seeds, numbering, rows, part, local))
     advance("Writing parts", 1.0)
     return checksums
 
 
-def write_part(
+def write_one_part(
     folder: Path,
     graph: Graph,
     holdings: Holdings,

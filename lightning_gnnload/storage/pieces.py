@@ -71,13 +71,13 @@ class PieceWriter:
 
 def joined_entry(folder: Path, name: str, dtype: Any, shape: Iterable[int], pieces: Iterable[Piece]) -> dict[str, Any]:
     """Returns the manifest's entry of an array that was written in ``pieces``, which are given in their order."""
-    checksums, checksum, left = [], 0, STRETCH_BYTES
+    checksums, checksum, remaining = [], 0, STRETCH_BYTES
     for piece in pieces:
-        if left == 0:
+        if remaining == 0:
             checksums.append(checksum)
-            left = STRETCH_BYTES
+            remaining = STRETCH_BYTES
         checksum = joined_crc32(checksum, piece.crc32, piece.num_bytes)
-        left -= piece.num_bytes
+        remaining -= piece.num_bytes
     return array_entry(folder / array_file(name), np.dtype(dtype), shape, [*checksums, checksum])
 
 

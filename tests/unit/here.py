@@ -36,7 +36,7 @@ class Here:
 
     @contextmanager
     def in_order(
-        self, method: str, items: Iterable[tuple[Any, ...]], *, each: int | None = None
+        self, method: str, items: Iterable[tuple[Any, ...]], *, at_once: int | None = None
     ) -> Iterator[Iterator[Any]]:
         def results() -> Iterator[Any]:
             for item, number in zip(items, cycle((0, 1)), strict=False):

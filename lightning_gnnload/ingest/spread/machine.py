@@ -24,8 +24,8 @@ from lightning_gnnload.ingest.lists import ListWriter
 from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec
-from lightning_gnnload.ingest.spread.segments import Cut, EdgeRows, SegmentSpill, write_segment
-from lightning_gnnload.ingest.spread.stretches import Stretch
+from lightning_gnnload.ingest.spread.segments import Cut, SegmentColumns, SegmentSpill, write_segment
+from lightning_gnnload.ingest.spread.stretches import TableStretch
 from lightning_gnnload.ingest.sql import open_database
 from lightning_gnnload.ingest.times import TimeSpan, merge_times
 from lightning_gnnload.storage.folders import array_file
@@ -68,7 +68,7 @@ class NumberedRows(NamedTuple):
     dtypes: tuple[Any, ...]  # of their columns
 
 
-class Range(NamedTuple):
+class BucketRange(NamedTuple):
     """Buckets ``begin`` to ``end``, which are sorted together, and where their edges are."""
 
     begin: int
@@ -121,7 +121,9 @@ class BuildMachine:
 
     # Stretches of edges.
 
-    def number(self, sequence: int, name: str, stretch: Stretch | None, batches: list[pa.RecordBatch]) -> NumberedRows:
+    def number(
+        self, sequence: int, name: str, stretch: TableStretch | None, batches: list[pa.RecordBatch]
+    ) -> NumberedRows:
         """Numbers the ends of a stretch's rows, or of ``batches`` that were read for it, and writes a segment for its
         edges, and one for their reverse edges."""
         edges = self._edges
@@ -136,8 +138,8 @@ class BuildMachine:
             counts.rows += len(is_edge)
             span |= numbered.span
             masks.append(is_edge)
-            kept = numbered.src, numbered.dst, numbered.time, numbered.weight
-            columns.append([None if column is None else column[is_edge] for column in kept])
+            edge_columns = numbered.src, numbered.dst, numbered.time, numbered.weight
+            columns.append([None if column is None else column[is_edge] for column in edge_columns])
         is_edge = np.concatenate(masks)
         src, dst, time, weight = (
             None if parts[0] is None else np.concatenate(parts) for parts in zip(*columns, strict=True)
@@ -147,8 +149,8 @@ class BuildMachine:
         ids = np.arange(len(src), dtype=np.int32)
         offsets = []
         for direction, lists in enumerate(edges.lists(name)):
-            ends = (src, dst) if direction == 0 else (dst, src)
-            rows = EdgeRows(*ends, ids, time, weight)
+            endpoints = (src, dst) if direction == 0 else (dst, src)
+            rows = SegmentColumns(*endpoints, ids, time, weight)
             file = segment_file(self.plan.scratch, sequence, direction)
             offsets.append(write_segment(file, rows, lists, self.plan.spill_settings["shift"], num_buckets(self.plan)))
         dtypes = tuple(None if column is None else column.dtype for column in rows)
@@ -156,12 +158,12 @@ class BuildMachine:
 
     # Ranges of buckets.
 
-    def repeats(self, range_: Range) -> list[tuple[int, np.ndarray, np.ndarray]]:
+    def repeats(self, range_: BucketRange) -> list[tuple[int, np.ndarray, np.ndarray]]:
         """Returns the edges that repeat an earlier one, as :meth:`.ListWriter.repeats` does."""
         with self._lists(range_) as lists:
             return list(lists.repeats())
 
-    def times(self, range_: Range) -> Path:
+    def times(self, range_: BucketRange) -> Path:
         """Writes the times of edges, each once and ascending, to a file."""
         with self._lists(range_) as lists:
             most = self._edges.most_records
@@ -170,7 +172,7 @@ class BuildMachine:
 
     def sort(
         self,
-        range_: Range,
+        range_: BucketRange,
         num_edges: int,
         arrays: Mapping[str, np.dtype],
         clock: Clock | None,
@@ -196,7 +198,7 @@ class BuildMachine:
             return {name: file.finish() for name, file in files.items()}
 
     @contextmanager
-    def _lists(self, range_: Range) -> Iterator[ListWriter]:
+    def _lists(self, range_: BucketRange) -> Iterator[ListWriter]:
         """Yields what sorts the edges of a range, which have been read into a file of its own."""
         edges = copy(self._edges)
         lists = {
@@ -220,7 +222,7 @@ class BuildMachine:
     def rows(
         self,
         where: str,
-        stretch: Stretch,
+        stretch: TableStretch,
         table: str,
         features: Sequence[Feature],
         mask: np.ndarray | None,

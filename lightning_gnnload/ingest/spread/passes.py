@@ -22,15 +22,15 @@ from lightning_gnnload.ingest.open_tables import OpenTables
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spread.machine import (
     SORTING_SHARE,
+    BucketRange,
     BuildMachine,
     BuildPlan,
     NumberedRows,
-    Range,
     num_buckets,
     segment_file,
 )
 from lightning_gnnload.ingest.spread.segments import Segment
-from lightning_gnnload.ingest.spread.stretches import Stretch, has_stretches, stretches
+from lightning_gnnload.ingest.spread.stretches import TableStretch, has_stretches, stretches
 from lightning_gnnload.storage.folders import array_file
 from lightning_gnnload.storage.pieces import Piece, joined_entry, reserve
 
@@ -42,7 +42,7 @@ _CALLS = 4  # for each thread, so that none waits long for the last
 _STRETCH_NODES = 1 << 20
 
 
-class Passes:
+class MachinePasses:
     """Directs a build's passes over tables of nodes and edges; ``nodes`` are numbered already."""
 
     def __init__(
@@ -78,7 +78,7 @@ class Passes:
         """Reads all tables of edges into segments, as :meth:`.EdgeReader.read_all` does into its spill."""
         segments: list[Segment] = []
         for name in self.reader.spec.edges:
-            first, kept = len(segments), self.reader.counts[name]
+            first, counts = len(segments), self.reader.counts[name]
             with (
                 progress(f"Reading edges.{name}", self.reader.num_rows[name], show=self.show_progress) as advance,
                 self.machines.in_order("number", self._stretches_of(name, first)) as results,
@@ -87,7 +87,7 @@ class Passes:
                 for sequence, numbered in enumerate(results, start=first):
                     for direction, offsets in enumerate(numbered.offsets):
                         file = segment_file(self.plan.scratch, sequence, direction)
-                        segments.append(Segment(file, name, direction == 1, kept.kept, offsets, numbered.dtypes))
+                        segments.append(Segment(file, name, direction == 1, counts.kept, offsets, numbered.dtypes))
                     is_edge = np.unpackbits(numbered.is_edge, count=numbered.num_rows).view(np.bool_)
                     self.reader.count(name, numbered.counts, is_edge, numbered.num_kept, numbered.span)
                     advance(numbered.num_rows)
@@ -96,7 +96,7 @@ class Passes:
 
     def _stretches_of(
         self, name: str, sequence: int
-    ) -> Iterator[tuple[int, str, Stretch | None, Sequence[pa.RecordBatch]]]:
+    ) -> Iterator[tuple[int, str, TableStretch | None, Sequence[pa.RecordBatch]]]:
         """Yields the arguments of :meth:`.BuildMachine.number`: machines read Parquet themselves, and are sent what is
         read here of other tables."""
         source, most = self.tables.edges[name], self._rows_of(self.reader.num_rows[name])
@@ -154,13 +154,13 @@ class Passes:
 class SpreadListWriter(ListWriter):
     """Writes the arrays of a graph from segments, range by range of buckets, which machines sort."""
 
-    def __init__(self, passes: Passes, segments: Sequence[Segment], entries: dict[str, Any]) -> None:
+    def __init__(self, passes: MachinePasses, segments: Sequence[Segment], entries: dict[str, Any]) -> None:
         super().__init__(passes.reader, passes.folder, passes.scratch, entries)
         self.machines, self.plan = passes.machines, passes.plan
         sizes = sum((np.diff(segment.offsets) for segment in segments), np.zeros(num_buckets(self.plan), np.int64))
         self.num_records = int(sizes.sum())
         self.ranges = [
-            Range(begin, end, [segment.cut(begin, end) for segment in segments])
+            BucketRange(begin, end, [segment.cut(begin, end) for segment in segments])
             for begin, end in _ranges(sizes, self._most_together())
         ]
         self._num_repeats = np.zeros(len(self.ranges), np.int64)
@@ -175,14 +175,14 @@ class SpreadListWriter(ListWriter):
     def repeats(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         specs = self.edges.spec.edges
         is_dropped = np.array([specs[name].repeats == "drop" for name in self._table_names()])
-        with self.machines.in_order("repeats", ((range_,) for range_ in self.ranges), each=1) as results:
+        with self.machines.in_order("repeats", ((range_,) for range_ in self.ranges), at_once=1) as results:
             for number, pieces in enumerate(results):
                 for num_records, types, ids in pieces:
                     self._num_repeats[number] += np.count_nonzero(is_dropped[types])
                     yield num_records, types, ids
 
     def times(self) -> Iterator[tuple[np.ndarray, int]]:
-        with self.machines.in_order("times", ((range_,) for range_ in self.ranges), each=1) as results:
+        with self.machines.in_order("times", ((range_,) for range_ in self.ranges), at_once=1) as results:
             for range_, file in zip(self.ranges, results, strict=True):
                 times = mapped_bytes(file).view(np.int64) if file.stat().st_size else np.empty(0, np.int64)
                 for begin in range(0, len(times), self.edges.most_records):
@@ -210,11 +210,11 @@ class SpreadListWriter(ListWriter):
         )
         with (
             progress("Sorting edges", self.num_records, show=self.edges.show_progress) as advance,
-            self.machines.in_order("sort", calls, each=1) as results,
+            self.machines.in_order("sort", calls, at_once=1) as results,
         ):
             for range_, written in zip(self.ranges, results, strict=True):
-                for name, of_range in written.items():
-                    pieces[name] += of_range
+                for name, range_pieces in written.items():
+                    pieces[name] += range_pieces
                 advance(range_.num_records)
         self.entries |= {
             name: joined_entry(self.folder, name, dtype, (lengths[name],), pieces[name])
@@ -225,7 +225,7 @@ class SpreadListWriter(ListWriter):
         has_edge = np.zeros(self.edges.num_nodes, np.bool_)
         bounds = np.linspace(0, self.num_edges, len(self.machines) + 1).astype(np.int64).tolist()
         calls = ((self.arrays()["indices"], begin, end) for begin, end in pairwise(bounds))
-        with self.machines.in_order("touched", calls, each=1) as results:
+        with self.machines.in_order("touched", calls, at_once=1) as results:
             for bits in results:
                 has_edge |= np.unpackbits(bits, count=len(has_edge)).view(np.bool_)
         indptr = mapped_bytes(self.folder / array_file("indptr")).view(np.int64)
@@ -242,7 +242,7 @@ class SpreadListWriter(ListWriter):
 def _without_tables(spec: Any) -> Any:
     """Returns a description without its tables, which may lie in memory, and without tasks."""
     sections: dict[str, Any] = {
-        section: {name: replace(each, table=None) for name, each in getattr(spec, section).items()}
+        section: {name: replace(table, table=None) for name, table in getattr(spec, section).items()}
         for section in ("nodes", "edges")
     }
     return replace(spec, **sections, tasks={})
@@ -267,5 +267,5 @@ def _ranges(sizes: np.ndarray, most: int) -> Iterator[tuple[int, int]]:
         yield begin, len(sizes)
 
 
-def _count(mask: np.ndarray | None, part: Stretch) -> int:
+def _count(mask: np.ndarray | None, part: TableStretch) -> int:
     return part.end - part.begin if mask is None else int(np.count_nonzero(mask))

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import FeatureFileError
 from lightning_gnnload.ops import Bucket, EdgeSpill, Records, SpillLists
 
 
-class EdgeRows(NamedTuple):
+class SegmentColumns(NamedTuple):
     """Edges of one type, ``[n]``: their ends within their node types, the place of each among the edges of its stretch,
     and what else they have."""
 
@@ -53,7 +53,7 @@ class Cut(NamedTuple):
     num_edges: int
     dtypes: tuple[Any, ...]
 
-    def read(self) -> EdgeRows:
+    def read(self) -> SegmentColumns:
         """Raises FeatureFileError: the file cannot be read, or ends early."""
         columns: list[np.ndarray | None] = []
         at = 0
@@ -70,10 +70,10 @@ class Cut(NamedTuple):
                 at += self.num_edges * size
         except OSError as error:
             raise FeatureFileError(f"{self.file} cannot be read: {error}. Build again.") from error
-        return EdgeRows(*columns)  # type: ignore[arg-type]
+        return SegmentColumns(*columns)  # type: ignore[arg-type]
 
 
-def write_segment(file: Path, rows: EdgeRows, lists: SpillLists, shift: int, num_buckets: int) -> np.ndarray:
+def write_segment(file: Path, rows: SegmentColumns, lists: SpillLists, shift: int, num_buckets: int) -> np.ndarray:
     """Writes edges by bucket of ``2**shift`` lists, and returns where buckets begin, int64 ``[B + 1]``."""
     buckets = (lists.first_list + rows.dst.astype(np.int64) * lists.step) >> shift
     # Of 16 bits, NumPy sorts by radix.

@@ -12,7 +12,7 @@ from lightning_gnnload.ingest.sql import listed, literal
 _FILE, _ROW = "filename", "file_row_number"
 
 
-class Stretch(NamedTuple):
+class TableStretch(NamedTuple):
     """Rows ``begin`` to ``end`` of a table, all of one file, where they begin at row ``first``."""
 
     begin: int
@@ -33,7 +33,7 @@ def has_stretches(source: Source) -> bool:
     return files is not None and len(set(files)) == len(files) and not {_FILE, _ROW} & {*map(str.lower, source.types)}
 
 
-def stretches(source: Source, most_rows: int) -> Iterator[Stretch]:
+def stretches(source: Source, most_rows: int) -> Iterator[TableStretch]:
     """Yields the stretches of a table that :func:`has_stretches`, in turn, each of at most ``most_rows``."""
     assert source.files is not None
     # From the ends of the files, where Parquet keeps it.
@@ -42,5 +42,5 @@ def stretches(source: Source, most_rows: int) -> Iterator[Stretch]:
     for file in source.files:
         for first in range(0, num_rows[file], most_rows):
             count = min(most_rows, num_rows[file] - first)
-            yield Stretch(begin, begin + count, file, first)
+            yield TableStretch(begin, begin + count, file, first)
             begin += count

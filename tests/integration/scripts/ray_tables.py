@@ -140,7 +140,7 @@ def killed(home: Path) -> dict[str, Any]:
 
     def kill(home: Path) -> None:
         wait_for_segments(home, 5)
-        processes = [each for each in psutil.process_iter() if each.name().startswith("ray::_Process")]
+        processes = [each for each in psutil.process_iter() if each.name().startswith("ray::MachineProcess")]
         assert len(processes) == 2, processes
         processes[0].kill()
 
