@@ -6,20 +6,21 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 import lightning_gnnload
-from lightning_gnnload.errors import LaunchError, MissingExtraError, warn
+from lightning_gnnload.errors import GnnLoadError, LaunchError, MissingExtraError, warn
 
 ENGINES = ("local", "ray")
 """Who does the work: the process that is asked to, or the machines of a Ray cluster."""
 STORAGE = "storage"
 """The custom resource of the machines that reach a cluster's folders. Where none has it, all are taken."""
 _START_S = 120.0  # a process imports torch first
+_END_S = 10.0
 _RESTARTS = 3  # of a process, before its machine counts as lost
 
 
@@ -101,6 +102,9 @@ class Machines:
         """Ends the processes, and leaves the cluster if it was joined here."""
         for machine in self._machines:
             self._ray.kill(machine.actor)
+        for machine in self._machines:  # which may write until then
+            with suppress(self._ray.exceptions.RayError):
+                self._ray.get(machine.actor.looked_up.remote(Path()), timeout=_END_S)
         self._machines = []
         if self._has_joined:
             self._ray.shutdown()
@@ -164,9 +168,9 @@ class Machines:
             ) from error
         by_address = {machine.address: answer for machine, answer in zip(self._machines, answers, strict=True)}
         version = lightning_gnnload.__version__
-        if others := [f"{address} has {other}" for address, (_, other) in by_address.items() if other != version]:
+        if strangers := [f"{address} has {theirs}" for address, (_, theirs) in by_address.items() if theirs != version]:
             raise LaunchError(
-                f"{self._purpose}: this machine has lightning_gnnload {version}, but {', '.join(others)}. "
+                f"{self._purpose}: this machine has lightning_gnnload {version}, but {', '.join(strangers)}. "
                 f"Install the same on all."
             )
         if missing := [address for address, (is_there, _) in by_address.items() if not is_there]:
@@ -204,7 +208,8 @@ class Machines:
             try:
                 return self._ray.get(call.result)
             except RayTaskError as error:
-                if isinstance(error.cause, Exception):
+                # Other errors are faults of ours: Ray tells where in that process they were raised.
+                if isinstance(error.cause, GnnLoadError | OSError):
                     raise error.cause from None
                 raise
             except (RayActorError, ActorUnschedulableError) as error:
