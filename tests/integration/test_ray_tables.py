@@ -82,7 +82,10 @@ def test_a_machine_that_is_lost_is_done_without(nodes: RayNodes, job: launch.Job
 
 
 def test_without_a_cluster_none_is_started(tmp_path: Path) -> None:
-    with launch.start(SCRIPT, "alone", folder=tmp_path, environment={"HOME": str(tmp_path)}, anew=True) as job:
+    # Ray looks for clusters among all processes of a machine, and here finds none.
+    prefix = ("unshare", "--map-root-user", "--pid", "--fork", "--mount-proc")
+    environment = dict.fromkeys(("HOME", "RAY_TMPDIR"), str(tmp_path))
+    with launch.start(SCRIPT, "alone", folder=tmp_path, environment=environment, prefix=prefix) as job:
         job.wait(LIMIT_S)
     values = outcome(job, "alone")
     assert values["error"].startswith("LaunchError: gnnload build --engine ray: there is no Ray cluster to join. Start")
