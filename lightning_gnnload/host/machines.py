@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -34,7 +34,7 @@ class Machines:
 
     Args:
         purpose: what the machines do, for errors: ``"gnnload build --engine ray"``.
-        folder: that each machine must reach under the same path.
+        folders: that each machine must reach under the same paths.
         num_threads: of each machine, at most; None: its processors.
 
     Raises:
@@ -43,7 +43,7 @@ class Machines:
             package, or does not reach the folder.
     """
 
-    def __init__(self, purpose: str, folder: Path, *, num_threads: int | None = None) -> None:
+    def __init__(self, purpose: str, folders: Sequence[Path], *, num_threads: int | None = None) -> None:
         try:
             import ray
         except ImportError as error:
@@ -54,7 +54,7 @@ class Machines:
         try:
             self._join()
             self._machines = [self._start(node, num_threads) for node in self._nodes()]
-            self._check(folder.absolute())
+            self._check([folder.absolute() for folder in folders])
         except BaseException:
             self.close()
             raise
@@ -104,7 +104,7 @@ class Machines:
             self._ray.kill(machine.actor)
         for machine in self._machines:  # which may write until then
             with suppress(self._ray.exceptions.RayError):
-                self._ray.get(machine.actor.looked_up.remote(Path()), timeout=_END_S)
+                self._ray.get(machine.actor.looked_up.remote(), timeout=_END_S)
         self._machines = []
         if self._has_joined:
             self._ray.shutdown()
@@ -152,13 +152,13 @@ class Machines:
         )
         return _Machine(str(node["NodeManagerAddress"]), actor.remote(), threads)
 
-    def _check(self, folder: Path) -> None:
-        """Raises LaunchError: a machine's process does not start in time, or does not find the folder."""
+    def _check(self, folders: Sequence[Path]) -> None:
+        """Raises LaunchError: a machine's process does not start in time, or does not find a folder."""
         from ray.exceptions import GetTimeoutError, RayActorError
 
         try:
             answers = self._ray.get(
-                [machine.actor.looked_up.remote(folder) for machine in self._machines], timeout=_START_S
+                [machine.actor.looked_up.remote(folders) for machine in self._machines], timeout=_START_S
             )
         except (GetTimeoutError, RayActorError) as error:
             raise LaunchError(
@@ -173,10 +173,10 @@ class Machines:
                 f"{self._purpose}: this machine has lightning_gnnload {version}, but {', '.join(strangers)}. "
                 f"Install the same on all."
             )
-        if missing := [address for address, (is_there, _) in by_address.items() if not is_there]:
+        if lacking := [(missing[0], address) for address, (missing, _) in by_address.items() if missing]:
             raise LaunchError(
-                f"{self._purpose}: {folder} is not on {', '.join(missing)}. All machines need the folder under the "
-                f"same path, as of a shared disk. Give those that reach it Ray's resource {STORAGE!r}, and only they "
+                f"{self._purpose}: {' is not on '.join(map(str, lacking[0]))}. All machines need the folder under the same "
+                f"path, as of a shared disk. Give those that reach it Ray's resource {STORAGE!r}, and only they "
                 f"are taken: ray start --resources='{{\"{STORAGE}\": 1}}'."
             )
 
@@ -255,9 +255,9 @@ class MachineProcess:
         self._lock = threading.Lock()
         self._name, self._object = "", None
 
-    def looked_up(self, folder: Path) -> tuple[bool, str]:
-        """Returns whether the folder is there, and the version of this package."""
-        return folder.is_dir(), lightning_gnnload.__version__
+    def looked_up(self, folders: Sequence[Path] = ()) -> tuple[list[Path], str]:
+        """Returns which folders are not there, and the version of this package."""
+        return [folder for folder in folders if not folder.is_dir()], lightning_gnnload.__version__
 
     def call(self, name: str, recipe: tuple[Callable[..., Any], tuple[Any, ...]], method: str, *arguments: Any) -> Any:
         """Calls a method of the object of this ``name``; ``recipe`` is how to make it."""

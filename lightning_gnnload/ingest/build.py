@@ -90,7 +90,7 @@ def build_graph_folder(
     ):
         machines = None
         if engine == "ray":  # first, as it may fail
-            machines = stack.enter_context(Machines(_PURPOSE, scratch, num_threads=spec.build.threads))
+            machines = stack.enter_context(Machines(_PURPOSE, [draft, scratch], num_threads=spec.build.threads))
         con = open_database(
             spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=DUCKDB_SHARE
         )

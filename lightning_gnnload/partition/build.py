@@ -17,7 +17,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.host.machines import ENGINES, Machines
+from lightning_gnnload.host.machines import ENGINES
 from lightning_gnnload.host.progress import ProgressLines, shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
@@ -26,7 +26,7 @@ from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
-from lightning_gnnload.partition.spread import PURPOSE, check_spread, write_spread_parts
+from lightning_gnnload.partition.spread import spread_machines, write_spread_parts
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.partition.write import (
     Advance,
@@ -117,8 +117,6 @@ def partition_graph(
         data = data.load()
     if not isinstance(data, GraphData):
         raise PartitionError(f"a {type(data).__name__} cannot be partitioned. Give a GraphData or a dataset.")
-    if engine == "ray":
-        check_spread(data)
     names = SPLITS if hops == 0 else phases
     _check(data, num_parts, hops, seed, names)
     graph = data.graph
@@ -126,7 +124,7 @@ def partition_graph(
     seeds = {phase: data.split(phase) for phase in names}
     with (
         new_folder(folder, "partition", overwrite=overwrite) as target,
-        Machines(PURPOSE, target) if engine == "ray" else nullcontext() as machines,
+        spread_machines(data, target) if engine == "ray" else nullcontext() as machines,
         _stages(progress) as (advance, clock),
     ):
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)

@@ -19,8 +19,7 @@ from lightning_gnnload.partition.write import OwnRows, Seeds, write_one_part
 from lightning_gnnload.storage.graphs import load_graph_data
 from lightning_gnnload.storage.manifest import part_folder
 
-PURPOSE = "gnnload partition --engine ray"
-"""What the machines do, for errors."""
+_PURPOSE = "gnnload partition --engine ray"
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ class PartMachine:
         self.plan, data = plan, load_graph_data(plan.source)
         if data.folder_fingerprint != plan.fingerprint:
             raise PartitionError(
-                f"{PURPOSE}: {plan.source} holds another graph on this machine. All machines need the same folder, as "
+                f"{_PURPOSE}: {plan.source} holds another graph on this machine. All machines need the same folder, as "
                 "of a shared disk."
             )
         self.graph = data.graph
@@ -58,13 +57,15 @@ class PartMachine:
         return write_one_part(plan.target, self.graph, self.holdings, plan.seeds, plan.numbering, self.rows, part)
 
 
-def check_spread(data: GraphData) -> None:
-    """Raises PartitionError: machines cannot open a graph themselves, as it is in no folder."""
+def spread_machines(data: GraphData, target: Path) -> Machines:
+    """Starts the machines that write a partition's parts to ``target``; raises PartitionError where they cannot open
+    the graph, as it is in no folder."""
     if data.folder is None:
         raise PartitionError(
-            f"{PURPOSE}: the graph is in this process's memory, where no other machine finds it. Write it to a folder "
+            f"{_PURPOSE}: the graph is in this process's memory, where no other machine finds it. Write it to a folder "
             "that all reach, save_graph_data(data, folder), and give GraphFolder(folder)."
         )
+    return Machines(_PURPOSE, [data.folder, target])
 
 
 def write_spread_parts(

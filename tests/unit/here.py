@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from copy import deepcopy
 from itertools import cycle
@@ -16,8 +16,8 @@ class Here:
 
     num_threads = 2
 
-    def __init__(self, purpose: str, folder: Path, *, num_threads: int | None = None) -> None:
-        assert folder.is_dir()
+    def __init__(self, purpose: str, folders: Sequence[Path], *, num_threads: int | None = None) -> None:
+        assert all(folder.is_dir() for folder in folders)
 
     def __enter__(self) -> Here:
         return self

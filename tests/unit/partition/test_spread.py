@@ -12,7 +12,7 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, load_graph_data, partition_graph, save_graph_data
 from lightning_gnnload.errors import PartitionError
-from lightning_gnnload.partition import build
+from lightning_gnnload.partition import spread
 from tests.unit.here import Here
 from tests.unit.typed import KINDS, typed_graph
 
@@ -45,7 +45,7 @@ def written(folder: Path) -> dict[str, Any]:
 def test_parts_are_the_same(
     make: Any, method: str, num_parts: int, hops: int, features: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(build, "Machines", Here)
+    monkeypatch.setattr(spread, "Machines", Here)
     save_graph_data(make(), tmp_path / "graph")
     data = load_graph_data(tmp_path / "graph")
     for engine in ("local", "ray"):
@@ -61,7 +61,7 @@ def test_a_graph_in_memory_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_changed_meanwhile_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "Machines", Here)
+    monkeypatch.setattr(spread, "Machines", Here)
     save_graph_data(hubs(), tmp_path / "graph")
     data = load_graph_data(tmp_path / "graph")
     save_graph_data(timed_types(), tmp_path / "graph", overwrite=True)
