@@ -175,8 +175,8 @@ class Machines:
             )
         if lacking := [(missing[0], address) for address, (missing, _) in by_address.items() if missing]:
             raise LaunchError(
-                f"{self._purpose}: {' is not on '.join(map(str, lacking[0]))}. All machines need the folder under the same "
-                f"path, as of a shared disk. Give those that reach it Ray's resource {STORAGE!r}, and only they "
+                f"{self._purpose}: {' is not on '.join(map(str, lacking[0]))}. All machines need the folder under the "
+                f"same path, as of a shared disk. Give those that reach it Ray's resource {STORAGE!r}, and only they "
                 f"are taken: ray start --resources='{{\"{STORAGE}\": 1}}'."
             )
 
