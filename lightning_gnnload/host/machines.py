@@ -67,6 +67,11 @@ class Machines:
         """Of all machines."""
         return sum(machine.num_threads for machine in self._machines)
 
+    @property
+    def most_threads(self) -> int:
+        """Of one machine."""
+        return max(machine.num_threads for machine in self._machines)
+
     def make(self, make: Callable[..., Any], *arguments: Any) -> None:
         """Says how each machine makes the object whose methods are called from now on."""
         self._recipe = self.share((make, arguments))

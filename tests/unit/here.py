@@ -14,7 +14,7 @@ class Here:
     """Two machines of one thread each in this process, which take :class:`.Machines`' place. Each makes all calls that
     the other makes before it: what a call comes to may not depend on whether it was made before."""
 
-    num_threads = 2
+    num_threads, most_threads = 2, 1
 
     def __init__(self, purpose: str, folders: Sequence[Path], *, num_threads: int | None = None) -> None:
         assert all(folder.is_dir() for folder in folders)

@@ -14,7 +14,7 @@ import numpy as np
 from lightning_gnnload.host.machines import Machines
 from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.host.progress import progress
-from lightning_gnnload.ingest.edges import EdgeReader
+from lightning_gnnload.ingest.edges import SORTED_BYTES, EdgeReader
 from lightning_gnnload.ingest.features import Feature, MissingCounts
 from lightning_gnnload.ingest.ids import NumberedNodes
 from lightning_gnnload.ingest.lists import ListWriter
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _LEAST_ROWS = 1 << 16  # of a stretch: a call takes some milliseconds
+_FEWEST_ROWS = 1 << 10  # however little memory there is
 _CALLS = 4  # for each thread, so that none waits long for the last
 _STRETCH_NODES = 1 << 20
 
@@ -114,8 +115,9 @@ class MachinePasses:
             yield sequence, name, None, batches
 
     def _rows_of(self, num_rows: int) -> int:
-        """Returns how many rows a stretch has at most."""
-        return min(self.reader.most_records, max(num_rows // (_CALLS * self.machines.num_threads), _LEAST_ROWS))
+        """Returns how many rows a stretch has at most: each thread of a machine has one in memory."""
+        fitting = self.reader.memory_bytes // (SORTED_BYTES * (self.machines.most_threads + 1))
+        return min(max(num_rows // (_CALLS * self.machines.num_threads), _LEAST_ROWS), max(fitting, _FEWEST_ROWS))
 
     def write_rows(
         self,

@@ -26,6 +26,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
     """Stretches of few rows, and few records sorted at once."""
     monkeypatch.setattr(building, "Machines", Here)
     monkeypatch.setattr(passes, "_LEAST_ROWS", 1)
+    monkeypatch.setattr(passes, "_CALLS", 7)  # stretches begin and end amid row groups
     monkeypatch.setattr(EdgeReader, "most_records", 700)
 
 
