@@ -34,6 +34,7 @@ ray.data.DataContext.get_current().enable_progress_bars = False
 ray.data.read_parquet(files).sort(["item_id"]).write_parquet(out)
 """
 _LOOK_S = 0.1
+_STORE_BYTES = 1 << 30  # of each node: Ray Data keeps its blocks there
 
 
 def measure(command: list[str], environment: dict[str, str]) -> dict[str, float]:
@@ -100,7 +101,7 @@ def main() -> None:
         took, written = {}, {}
         took["one process"], written["one process"] = turns(folder, "local", {})
         for name, resources in (("a node of Ray", [{}]), ("two nodes of Ray", [{}, {}])):
-            with ray_nodes(*resources) as nodes:
+            with ray_nodes(*resources, store_bytes=_STORE_BYTES) as nodes:
                 took[name], written[name] = turns(folder, "ray", nodes.environment)
                 if not options.no_sort and name == "a node of Ray":
                     edges = map(str, sorted(folder.glob("edges-*.parquet")))
