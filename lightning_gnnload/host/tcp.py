@@ -11,11 +11,17 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
+import math
 import secrets
+import select
 import socket
 import ssl
 import struct
+import threading
 import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +37,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _HEAD = struct.Struct("<IIQ")
 _PIECE_BYTES = 1 << 20
 """Of so many bytes at most, each has to come, or to go, within the time limit."""
+_BEGUN_S = 60.0
+"""So long may take what has begun to come, if its beginning was waited for without a limit."""
 _BACKLOG = 128
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A machine that is gone without a word is noticed after a minute, though nobody sends."""
@@ -53,6 +61,7 @@ class TcpStream:
 
     def __init__(self, connection: socket.socket) -> None:
         self._socket = connection
+        self._inside: AbstractContextManager[Any] = nullcontext()
 
     @classmethod
     def connect(
@@ -120,28 +129,23 @@ class TcpStream:
         """Sends a frame; what its bytes are beyond ``content`` follows by :meth:`send_on`."""
         # Held back until bytes follow, so that a short frame is one packet.
         flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, ssl.SSLSocket) else 0
-        self._socket.settimeout(timeout_s)
-        self._socket.sendall(_HEAD.pack(*frame), flags)
+        self._drain(memoryview(_HEAD.pack(*frame)), time.monotonic() + timeout_s, flags)
         self.send_on(content, timeout_s)
 
     def send_on(self, content: Buffer, timeout_s: float) -> None:
         """Sends further bytes of a frame."""
         view = _view(content)
-        self._socket.settimeout(timeout_s)
         for begin in range(0, len(view), _PIECE_BYTES):
-            self._socket.sendall(view[begin : begin + _PIECE_BYTES])
+            self._drain(view[begin : begin + _PIECE_BYTES], time.monotonic() + timeout_s)
 
     def receive(self, timeout_s: float | None) -> Frame:
-        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever."""
+        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever, unless
+        the frame has begun to come."""
         head = bytearray(_HEAD.size)
+        rest = memoryview(head)
         if timeout_s is None:
-            self._socket.settimeout(None)
-            received = self._socket.recv_into(head)
-            if not received:
-                raise ConnectionResetError("the other end has closed the connection.")
-            self._fill(memoryview(head)[received:], time.monotonic() + 60)
-        else:
-            self._fill(memoryview(head), time.monotonic() + timeout_s)
+            rest, timeout_s = rest[self._receive_some(rest, math.inf) :], _BEGUN_S
+        self._fill(rest, time.monotonic() + timeout_s)
         return Frame(*_HEAD.unpack(head))
 
     def receive_into(self, memory: bytearray | np.ndarray, timeout_s: float) -> None:
@@ -156,7 +160,8 @@ class TcpStream:
     def stop(self) -> None:
         """Ends the connection, and with it what other threads wait for on it. Safe to call twice."""
         with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)
+            # Not the method of a connection by TLS, which would leave other threads one in the clear for a moment.
+            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Safe to call twice."""
@@ -167,6 +172,10 @@ class TcpStream:
         options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE.items()]
         for option in options:
             self._socket.setsockopt(*option)
+        self._socket.setblocking(False)
+        if isinstance(self._socket, ssl.SSLSocket):
+            # OpenSSL lets one thread at a time into a connection. Nobody waits in there: see _repeat().
+            self._inside = threading.Lock()
 
     def _prove(self, secret: bytes, purpose: str, deadline: float) -> None:
         theirs = self._read_greeting(deadline)
@@ -204,16 +213,39 @@ class TcpStream:
         return bytes(memory)
 
     def _write(self, content: bytes, deadline: float) -> None:
-        self._socket.settimeout(_left(deadline))
-        self._socket.sendall(content)
+        self._drain(memoryview(content), deadline)
+
+    def _drain(self, view: memoryview, deadline: float, flags: int = 0) -> None:
+        while len(view):
+            view = view[self._repeat(partial(self._socket.send, view, flags), select.POLLOUT, deadline) :]
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         while len(view):
-            self._socket.settimeout(_left(deadline))
-            received = self._socket.recv_into(view)
-            if not received:
-                raise ConnectionResetError("the other end has closed the connection.")
-            view = view[received:]
+            view = view[self._receive_some(view, deadline) :]
+
+    def _receive_some(self, view: memoryview, deadline: float) -> int:
+        received = self._repeat(partial(self._socket.recv_into, view), select.POLLIN, deadline)
+        if not received:
+            raise ConnectionResetError("the other end has closed the connection.")
+        return received
+
+    def _repeat(self, step: Callable[[], int], event: int, deadline: float) -> int:
+        """Does a step that does not wait, once the connection is ready for it; of a thread that sends, and one that
+        receives, neither waits for the other."""
+        while True:
+            try:
+                with self._inside:
+                    return step()
+            except ssl.SSLWantReadError:
+                event = select.POLLIN
+            except ssl.SSLWantWriteError:
+                event = select.POLLOUT
+            except BlockingIOError:
+                pass
+            poll = select.poll()
+            poll.register(self._socket, event)
+            if not poll.poll(None if deadline == math.inf else _left(deadline) * 1e3):
+                raise TimeoutError("the other end did not answer in time.")
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import ssl
 import struct
 import threading
 import time
@@ -265,9 +266,7 @@ class RemoteChannel:
             self._end_thread(end)
 
     def _receive_one(self, stream: TcpStream) -> bool:
-        # The time limit holds for what has begun to come: a sampler may have nothing to say for hours.
-        readable([stream], math.inf)
-        frame = stream.receive(_SILENCE_S)
+        frame = stream.receive(None)  # a sampler may have nothing to say for hours
         if frame.code == _END:
             return False
         if frame.code != _MESSAGE or frame.number > MAX_MESSAGE_BYTES:
@@ -321,12 +320,13 @@ class RemoteChannel:
 
 
 class RemoteListener:
-    """Where a sampler accepts trainers of other machines: a port of one address. Who does not prove within seconds to
-    know ``secret`` is cut off."""
+    """Where a sampler accepts trainers of other machines: a port of one address, by TLS where ``tls`` has a
+    certificate. Who does not prove within seconds to know ``secret`` is cut off."""
 
-    def __init__(self, host: str, secret: bytes) -> None:
+    def __init__(self, host: str, secret: bytes, tls: ssl.SSLContext | None = None) -> None:
         self._listener = tcp.listen(host, 0)
         self._secret = secret
+        self._tls = tls
         self._strangers: list[RemoteChannel] = []  # or trainers that have not proved anything yet
 
     @property
@@ -346,7 +346,7 @@ class RemoteListener:
         if len(self._strangers) >= _MOST_STRANGERS:
             connection.close()
             raise QueueProtocolError(f"{_MOST_STRANGERS} processes are connected that have not shown the secret")
-        channel = RemoteChannel(lambda: TcpStream.welcome(connection, self._secret, _PURPOSE, _HELLO_S))
+        channel = RemoteChannel(lambda: TcpStream.welcome(connection, self._secret, _PURPOSE, _HELLO_S, self._tls))
         self._strangers.append(channel)
         return channel
 
@@ -354,7 +354,16 @@ class RemoteListener:
         self._listener.close()
 
 
-def connect_to_remote(host: str, port: int, secret: bytes) -> RemoteChannel:
-    """Connects to a sampler of another machine. If it cannot be reached, or has another secret, :meth:`receive` says
-    so."""
-    return RemoteChannel(lambda: TcpStream.connect(host, port, secret, _PURPOSE, _HELLO_S))
+def connect_to_remote(host: str, port: int, secret: bytes, tls: ssl.SSLContext | None = None) -> RemoteChannel:
+    """Connects to a sampler of another machine, by TLS if that is given. If it cannot be reached, has another secret or
+    a certificate that ``tls`` does not take, :meth:`receive` says so."""
+
+    def open_stream() -> TcpStream:
+        try:
+            return TcpStream.connect(host, port, secret, _PURPOSE, _HELLO_S, tls)
+        except ssl.SSLCertVerificationError as error:
+            raise StrangerError(
+                f"the certificate of the sampler at {host}:{port} is not to be trusted: {error.verify_message}."
+            ) from error
+
+    return RemoteChannel(open_stream)
