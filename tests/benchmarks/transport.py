@@ -142,7 +142,7 @@ def open_queue(job: str, sampler: subprocess.Popen[bytes], secret: bytes) -> Bat
     sampler.stdin.write(secret)
     sampler.stdin.flush()
     port = int(sampler.stdout.readline())
-    remote = RemoteSamplers([1], lambda rank: connect_to_remote("127.0.0.1", port, secret)) if port else NO_REMOTE
+    remote = RemoteSamplers([1], 1, lambda rank: connect_to_remote("127.0.0.1", port, secret)) if port else NO_REMOTE
     return BatchQueue(
         job,
         trainer=0,

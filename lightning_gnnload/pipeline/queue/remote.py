@@ -49,9 +49,11 @@ _NOTHING = np.empty(0, np.uint8)
 
 @dataclass(frozen=True)
 class RemoteSamplers:
-    """The samplers of other machines: their global ranks, and how to connect to one; None: it does not listen yet."""
+    """The samplers of other machines: their global ranks, as many of each machine as ``num_each`` says, and how to
+    connect to one; None: it does not listen yet."""
 
     ranks: Sequence[int] = ()
+    num_each: int = 0
     connect: Callable[[int], Channel | None] = lambda rank: None
 
 

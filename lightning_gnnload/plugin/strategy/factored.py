@@ -45,7 +45,6 @@ from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.beside_ddp import loss_beside_ddp
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
 from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
-from lightning_gnnload.plugin.strategy.remote_samplers import refuse_parts
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
@@ -359,7 +358,6 @@ class FactoredStrategy(RankedStrategy):
     def _queue_loader(self, dataloader: SampledLoader, index: int) -> QueueLoader:
         """The loader of a trainer, whose mini-batches come from the samplers."""
         assert self.queue is not None
-        refuse_parts(dataloader.source.workload.sampler, self.roles)
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix

@@ -36,7 +36,6 @@ from lightning_gnnload.plugin.strategy.certificates import (
     trusting,
 )
 from lightning_gnnload.plugin.strategy.rendezvous import LOOPBACK, address_towards, launch_store, layout
-from lightning_gnnload.sample.base import Relayed, Sampler
 
 _NONCE_BYTES = 16
 _FIELDS = ("address", "nonce", "layout", "certificate")
@@ -78,16 +77,7 @@ def remote_samplers(job: Job, timeout: timedelta | None) -> RemoteSamplers:
                 return _connect(rank, store.get(entry), job.roles)
         return None
 
-    return RemoteSamplers(job.roles.remote_samplers, connect)
-
-
-def refuse_parts(sampler: Sampler, roles: RolePlan) -> None:
-    """Raises RoleConfigError: mini-batches come from parts of a graph, which samplers of one machine share out."""
-    if roles.sampler_nodes and isinstance(sampler, Relayed):
-        raise RoleConfigError(
-            f"sampler_nodes={roles.sampler_nodes} with partition=: parts lie with the ranks of a machine that train on "
-            f"them, or with owners. Leave partition= out, or sampler_nodes=."
-        )
+    return RemoteSamplers(job.roles.remote_samplers, job.roles.num_devices, connect)
 
 
 def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:

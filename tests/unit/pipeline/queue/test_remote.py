@@ -311,7 +311,7 @@ class Trainer:
             rank=rank,
             num_samplers=0,
             queue_depth=2,
-            remote=RemoteSamplers([num_trainers], connect),
+            remote=RemoteSamplers([num_trainers], 1, connect),
             **(defaults | settings),
         )
         self.loader = QueueLoader(self.queue, self._local(), phase="train", limit=lambda: 99.0, loader=0, reload=0)

@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore
 
-from lightning_gnnload import NeighborSampler
 from lightning_gnnload.errors import AddressError, QueueProtocolError, RoleConfigError, SecretError
 from lightning_gnnload.pipeline.queue import remote
 from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener
@@ -22,7 +21,6 @@ from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import remote_samplers as module
 from lightning_gnnload.plugin.strategy.certificates import CERTIFICATE_FILE, KEY_FILE, load_certificate
 from lightning_gnnload.plugin.strategy.rendezvous import address_towards
-from lightning_gnnload.sample.base import Relayed
 from tests.cluster.certificates import Certificate, can_make, make_certificate
 
 PLAN = RolePlan(2, 0, num_nodes=2, sampler_nodes=1)
@@ -203,16 +201,3 @@ def test_what_is_no_certificate_is_refused(listener: RemoteListener, store: Hash
     store.set(module._entry(2), json.dumps(entry | {"certificate": text}))
     with pytest.raises(QueueProtocolError, match="which is no certificate"):
         module.remote_samplers(job(0), None).connect(2)
-
-
-class Elsewhere(Relayed):
-    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
-        raise NotImplementedError
-
-
-def test_parts_of_a_graph_are_refused() -> None:
-    sampler = NeighborSampler([1])
-    module.refuse_parts(sampler, PLAN)
-    module.refuse_parts(Elsewhere(sampler), RolePlan(2, 1))
-    with pytest.raises(RoleConfigError, match="with partition="):
-        module.refuse_parts(Elsewhere(sampler), PLAN)
