@@ -182,15 +182,19 @@ def test_parts(parts: Path, tmp_path: Path, secret: Path, how: str, setting: str
 
 
 @pytest.mark.matrix
-@pytest.mark.parametrize("made_by", ["ranks", "owners"])
+@pytest.mark.parametrize(
+    ("made_by", "gathered_by"),
+    [("ranks", "samplers"), ("owners", "samplers"), ("ranks", "trainers"), ("owners", "trainers")],
+)
 def test_samplers_that_ask_owners(
     one_node: Path,
     owned: Iterator[tuple[Path, dict[str, str]]],  # noqa: F811
     tmp_path: Path,
     secret: Path,
     made_by: str,
+    gathered_by: str,
 ) -> None:
-    """Nobody in the job has a list or a row."""
+    """Nobody in the job has a list or a row; trainers may ask for rows while samplers ask for lists."""
     head, variables = owned
     data = {"data": str(head), "graph": "remote", "features": "remote", "made_by": made_by}
-    check_equal(run_on(tmp_path, secret, "after", variables=variables, data=data), one_node)
+    check_equal(run_on(tmp_path, secret, "after", variables=variables, data=data, gathered_by=gathered_by), one_node)

@@ -44,7 +44,6 @@ _CLOCK = struct.Struct("<d")  # when the frame was sent, by the sender's clock; 
 _MOST_UNREAD = 256  # messages; then the peer's wait in the network
 _MOST_STRANGERS = 64
 _FLUSH_S = 1.0
-_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
@@ -69,7 +68,7 @@ class _Item:
     """A message to send, and the bytes that follow it."""
 
     message: bytes
-    content: np.ndarray
+    content: Sequence[np.ndarray]
 
 
 class RemoteChannel:
@@ -206,16 +205,16 @@ class RemoteChannel:
 
     # Sending.
 
-    def _content(self, message_type: str, fds: Sequence[int], fields: dict[str, Any]) -> np.ndarray:
+    def _content(self, message_type: str, fds: Sequence[int], fields: dict[str, Any]) -> Sequence[np.ndarray]:
         """The bytes that go with a message."""
         if message_type == "batch" and not fields["memory_handle"]:
             fd = fds[0] if fds else None
-            return self._sources.source(fields["slot"], fields["slot_bytes"], fields["num_bytes"], fd)
+            return self._sources.source(fields["slot"], fields["slot_bytes"], fields["pieces"], fd)
         if message_type == "bye" and fds:
-            return MemoryFile.adopt(os.dup(fds[0]), fields["num_bytes"]).array
+            return [MemoryFile.adopt(os.dup(fds[0]), fields["num_bytes"]).array]
         if fds:
             raise QueueProtocolError(f"the memory of a {message_type!r} message stays on its machine")
-        return _NOTHING
+        return ()
 
     def _send_all(self) -> None:
         with self._changed:
@@ -224,10 +223,11 @@ class RemoteChannel:
         end: Exception | None = None
         try:
             while stream is not None and (item := self._next_item()) is not None:
-                num_bytes = _CLOCK.size + len(item.message) + len(item.content)
+                num_bytes = _CLOCK.size + len(item.message) + sum(map(len, item.content))
                 head = _CLOCK.pack(time.monotonic()) + item.message
                 stream.send(Frame(_MESSAGE, len(item.message), num_bytes), _SILENCE_S, head)
-                stream.send_on(item.content, _SILENCE_S)
+                for piece in item.content:
+                    stream.send_on(piece, _SILENCE_S)
             if stream is not None:
                 stream.send(Frame(_END, 0, 0), _SILENCE_S)
         except OSError as error:
@@ -296,17 +296,21 @@ class RemoteChannel:
         """Receives the bytes that follow a message; returns descriptors of new memory."""
         message_type = message["kind"]
         is_batch = message_type == "batch" and not message["memory_handle"]
-        if num_bytes != (message["num_bytes"] if is_batch or message_type == "bye" else 0):
+        if not is_batch and num_bytes != (message["num_bytes"] if message_type == "bye" else 0):
             raise QueueProtocolError(f"{num_bytes} bytes follow {message!r:.200}")
         if is_batch:
-            target, fds = self._copies.target(message["slot"], message["slot_bytes"], num_bytes)
+            sizes = (message["slot"], message["slot_bytes"], message["num_bytes"], message["pieces"])
+            targets, fds = self._copies.target(*sizes)
         elif num_bytes:
             file = MemoryFile.create("outcome", num_bytes)
-            target, fds = file.array, [os.dup(file.fd)]
+            targets, fds = [file.array], [os.dup(file.fd)]
         else:
             return []
         try:
-            stream.receive_into(target, _SILENCE_S)
+            if num_bytes != sum(map(len, targets)):
+                raise QueueProtocolError(f"{num_bytes} bytes follow {message!r:.200}")
+            for target in targets:
+                stream.receive_into(target, _SILENCE_S)
         except BaseException:
             for fd in fds:
                 os.close(fd)

@@ -20,6 +20,7 @@ from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.row_gatherer import gather_on_trainer
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
@@ -64,6 +65,9 @@ class FactoredStrategy(LateStrategy):
         sampler_nodes: how many machines only sample, with all their ranks, for the trainers of all others: the last of
             ``Trainer(num_nodes=n)``. Their mini-batches come over TCP, between ends that know the user's secret
             (:mod:`.remote_samplers`). ``samplers`` are of each other machine then, and may be 0.
+        gathered_by: ``"trainers"``: each gathers the rows of its own mini-batches, in threads beside training. Between
+            machines, rows cross the network once then, from their owners, or not at all. Not for tables of edges.
+            Trainers on GPUs gather in any case where they can.
         trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
@@ -109,6 +113,7 @@ class FactoredStrategy(LateStrategy):
         queue_depth: int | Literal["auto"] = FIRST,
         *,
         sampler_nodes: int = 0,
+        gathered_by: Literal["samplers", "trainers"] = "samplers",
         trainers: int | None = None,
         queue_memory_bytes: int | None = None,
         pin_cores: bool = False,
@@ -130,11 +135,14 @@ class FactoredStrategy(LateStrategy):
             sampler_threads,
             takeover,
             sampler_nodes,
+            gathered_by,
+            measures="auto" in (samplers, sampler_threads),
             connect_timeout_s=connect_timeout_s,
             stall_timeout_s=stall_timeout_s,
             setup_timeout_s=setup_timeout_s,
         )
         self.samplers = samplers
+        self.gathered_by = gathered_by
         self.pin_cores = pin_cores
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
@@ -341,6 +349,8 @@ class FactoredStrategy(LateStrategy):
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix
         assert phase is not None
+        if self.gathered_by == "trainers":
+            gather_on_trainer(dataloader)
         ledger = self._switch.ledger if self._switch is not None and phase == "train" else None
         if ledger is not None and index:
             raise several_loaders()

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.tcp import Frame, TcpStream
@@ -27,10 +28,11 @@ from lightning_gnnload.pipeline.queue.loader import QueueLoader
 from lightning_gnnload.pipeline.queue.remote import RemoteChannel, RemoteListener, RemoteSamplers, connect_to_remote
 from lightning_gnnload.pipeline.queue.sealed import seal, unseal
 from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.slot_copies import pieces_of
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from tests.cluster.certificates import Certificate, can_make, make_certificate
-from tests.unit.toy import content, toy_source
+from tests.unit.toy import content, toy_data, toy_source
 
 pytestmark = pytest.mark.timeout(60)
 SECRET, OTHER = b"a secret of many characters", b"another one, as long as it"
@@ -131,7 +133,7 @@ def test_large_slots_pass_each_other(listener: Served) -> None:
 
 
 def batch(slot: Slot, number: int, num_bytes: int) -> dict[str, Any]:
-    sizes = {"slot": number, "slot_bytes": slot.num_bytes, "num_bytes": num_bytes}
+    sizes = {"slot": number, "slot_bytes": slot.num_bytes, "num_bytes": num_bytes, "pieces": [0, num_bytes]}
     return {"stream": 0, "step": 0, **sizes, "memory_handle": {}, "payload": {}}
 
 
@@ -153,6 +155,25 @@ def test_a_slot_comes_with_its_bytes_when_it_is_new_reused_and_grown(channels: A
             copy.remap()
         assert np.array_equal(copy.array[:num_bytes], slot.array[:num_bytes])
         assert os.stat(copy.fd).st_ino != os.stat(slot.fd).st_ino
+    copy.close()
+    slot.close()
+
+
+def test_what_is_empty_in_a_slot_is_not_sent(channels: Any) -> None:
+    sampler, trainer = channels
+    source = toy_source(toy_data(width=400), batch_size=16)
+    slot = Slot.shared(1 << 20)
+    payload = source.make(BatchRequest(0, 0, 0, 1), slot)
+    pieces, size = pieces_of(payload.header), payload.header.end
+    assert size > 1 << 19, "hops lie at the end"
+    fields = batch(slot, 0, size) | {"pieces": pieces}
+    slot.array[pieces[1] : pieces[2]] = 7  # what no column needs
+    sampler.send("batch", [slot.fd], **fields)
+    _, (fd,) = trainer.receive()
+    copy = Slot(slot.num_bytes, fd)
+    assert payload.num_nodes * 400 * 4 < sum(pieces[1::2]) - sum(pieces[::2]) < size / 2
+    assert not copy.array[pieces[1] : pieces[2]].any()
+    assert content(payload.view(copy.buffer())) == content(payload.view(slot.buffer()))
     copy.close()
     slot.close()
 
@@ -272,13 +293,20 @@ class TestStrangers:
             ({"slot_bytes": 1 << 60}, 0),
             ({"num_bytes": 1 << 44, "slot_bytes": 1 << 45}, (1 << 44) - 16),
             ({"num_bytes": -1}, -17),
+            ({"pieces": [0]}, 0),
+            ({"pieces": [0, 8, 4, 12]}, 0),
+            ({"pieces": [8, 0]}, 0),
+            ({"pieces": [-8, 8]}, 0),
+            ({"pieces": [0, 4096]}, 4080),
+            ({"pieces": [0, "16"]}, 0),
+            ({"pieces": [0, True]}, -15),
         ],
     )
     def test_sizes_are_checked_before_memory_is_taken(
         self, listener: Served, changes: dict[str, int], more: int
     ) -> None:
         stream, channel = raw_stream(listener)
-        fields = {"slot": 0, "slot_bytes": 4096, "num_bytes": 16, **changes}
+        fields = {"slot": 0, "slot_bytes": 4096, "num_bytes": 16, "pieces": [0, 16], **changes}
         data = wire.QueueChannel.encoded("batch", stream=0, step=0, memory_handle={}, payload={}, **fields)
         frame = Frame(1, len(data), 8 + len(data) + 16 + more)
         stream.send(frame, WAIT_S, struct.pack("<d", 0.0) + data)
