@@ -107,9 +107,9 @@ def gather_on_trainer(loader: SampledLoader) -> None:
         )
 
     def prefetcher() -> Prefetcher | None:
-        found = on_device()
-        if found is not None or not source.features:
-            return found
+        device_prefetcher = on_device()
+        if device_prefetcher is not None or not source.features:
+            return device_prefetcher
         return RowGatherer(source, rank=loader.rank, num_ranks=loader.num_ranks, num_threads=loader.num_threads)
 
     loader.prefetcher = prefetcher
