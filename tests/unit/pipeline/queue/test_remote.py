@@ -238,9 +238,8 @@ class TestStrangers:
                 channel.receive()
             channel.close()
 
+    @pytest.mark.parametrize("listener", ["tls"], indirect=True)
     def test_another_certificate_is_told(self, listener: Served, tmp_path: Path) -> None:
-        if listener.trust is None:
-            pytest.skip("without TLS, there is none")
         other = make_certificate(tmp_path, "other").certificate
         trainer = connect_to_remote(*listener.address, SECRET, ssl.create_default_context(cafile=str(other)))
         sampler = listener.accept()
