@@ -13,20 +13,17 @@ import hmac
 import ipaddress
 import math
 import secrets
-import select
 import socket
 import ssl
 import struct
-import threading
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lightning_gnnload.errors import FrameError, StrangerError
+from lightning_gnnload.host.sockets import readable
+from lightning_gnnload.host.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
 """Bytes to send: an array is contiguous."""
@@ -60,8 +57,7 @@ class TcpStream:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
-        self._inside: AbstractContextManager[Any] = nullcontext()
+        self._socket: socket.socket | TlsSocket = connection
 
     @classmethod
     def connect(
@@ -85,7 +81,7 @@ class TcpStream:
         stream = cls(connection)
         try:
             if tls is not None:
-                stream._socket = tls.wrap_socket(connection, server_hostname=host)
+                stream._socket = TlsSocket(tls.wrap_socket(connection, server_hostname=host))
             stream._prepare()
             stream._prove(secret, purpose, deadline)
         except BaseException:
@@ -114,7 +110,7 @@ class TcpStream:
             if tls is not None:
                 connection.settimeout(timeout_s)
                 # A copy of the descriptor, so that who has ``connection`` can still end it (:meth:`stop`).
-                stream._socket = tls.wrap_socket(connection.dup(), server_side=True)
+                stream._socket = TlsSocket(tls.wrap_socket(connection.dup(), server_side=True))
             stream._prepare()
             stream._examine(secret, purpose, deadline)
         except BaseException:
@@ -128,24 +124,34 @@ class TcpStream:
     def send(self, frame: Frame, timeout_s: float, content: Buffer = b"") -> None:
         """Sends a frame; what its bytes are beyond ``content`` follows by :meth:`send_on`."""
         # Held back until bytes follow, so that a short frame is one packet.
-        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, ssl.SSLSocket) else 0
-        self._drain(memoryview(_HEAD.pack(*frame)), time.monotonic() + timeout_s, flags)
+        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, TlsSocket) else 0
+        self._socket.settimeout(timeout_s)
+        self._socket.sendall(_HEAD.pack(*frame), flags)
         self.send_on(content, timeout_s)
 
     def send_on(self, content: Buffer, timeout_s: float) -> None:
         """Sends further bytes of a frame."""
         view = _view(content)
+        self._socket.settimeout(timeout_s)
         for begin in range(0, len(view), _PIECE_BYTES):
-            self._drain(view[begin : begin + _PIECE_BYTES], time.monotonic() + timeout_s)
+            self._socket.sendall(view[begin : begin + _PIECE_BYTES])
 
     def receive(self, timeout_s: float | None) -> Frame:
         """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever, unless
         the frame has begun to come."""
         head = bytearray(_HEAD.size)
-        rest = memoryview(head)
         if timeout_s is None:
-            rest, timeout_s = rest[self._receive_some(rest, math.inf) :], _BEGUN_S
-        self._fill(rest, time.monotonic() + timeout_s)
+            if isinstance(self._socket, TlsSocket):
+                self._socket.settimeout(None)
+            else:  # of a socket in the clear, the limit is that of the thread that sends, too
+                readable([self._socket], math.inf)
+                self._socket.settimeout(_BEGUN_S)
+            received = self._socket.recv_into(head)
+            if not received:
+                raise ConnectionResetError("the other end has closed the connection.")
+            self._fill(memoryview(head)[received:], time.monotonic() + _BEGUN_S)
+        else:
+            self._fill(memoryview(head), time.monotonic() + timeout_s)
         return Frame(*_HEAD.unpack(head))
 
     def receive_into(self, memory: bytearray | np.ndarray, timeout_s: float) -> None:
@@ -160,8 +166,7 @@ class TcpStream:
     def stop(self) -> None:
         """Ends the connection, and with it what other threads wait for on it. Safe to call twice."""
         with contextlib.suppress(OSError):
-            # Not the method of a connection by TLS, which would leave other threads one in the clear for a moment.
-            socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
+            self._socket.shutdown(socket.SHUT_RDWR)
 
     def close(self) -> None:
         """Safe to call twice."""
@@ -172,10 +177,6 @@ class TcpStream:
         options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE.items()]
         for option in options:
             self._socket.setsockopt(*option)
-        self._socket.setblocking(False)
-        if isinstance(self._socket, ssl.SSLSocket):
-            # OpenSSL lets one thread at a time into a connection. Nobody waits in there: see _repeat().
-            self._inside = threading.Lock()
 
     def _prove(self, secret: bytes, purpose: str, deadline: float) -> None:
         theirs = self._read_greeting(deadline)
@@ -213,39 +214,16 @@ class TcpStream:
         return bytes(memory)
 
     def _write(self, content: bytes, deadline: float) -> None:
-        self._drain(memoryview(content), deadline)
-
-    def _drain(self, view: memoryview, deadline: float, flags: int = 0) -> None:
-        while len(view):
-            view = view[self._repeat(partial(self._socket.send, view, flags), select.POLLOUT, deadline) :]
+        self._socket.settimeout(_left(deadline))
+        self._socket.sendall(content)
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         while len(view):
-            view = view[self._receive_some(view, deadline) :]
-
-    def _receive_some(self, view: memoryview, deadline: float) -> int:
-        received = self._repeat(partial(self._socket.recv_into, view), select.POLLIN, deadline)
-        if not received:
-            raise ConnectionResetError("the other end has closed the connection.")
-        return received
-
-    def _repeat(self, step: Callable[[], int], event: int, deadline: float) -> int:
-        """Does a step that does not wait, once the connection is ready for it; of a thread that sends, and one that
-        receives, neither waits for the other."""
-        while True:
-            try:
-                with self._inside:
-                    return step()
-            except ssl.SSLWantReadError:
-                event = select.POLLIN
-            except ssl.SSLWantWriteError:
-                event = select.POLLOUT
-            except BlockingIOError:
-                pass
-            poll = select.poll()
-            poll.register(self._socket, event)
-            if not poll.poll(None if deadline == math.inf else _left(deadline) * 1e3):
-                raise TimeoutError("the other end did not answer in time.")
+            self._socket.settimeout(_left(deadline))
+            received = self._socket.recv_into(view)
+            if not received:
+                raise ConnectionResetError("the other end has closed the connection.")
+            view = view[received:]
 
 
 def listen(host: str, port: int) -> socket.socket:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import ssl
 import time
 from collections.abc import Iterator
 from contextlib import suppress
@@ -15,6 +14,7 @@ import pytest
 from torch.distributed import HashStore
 
 from lightning_gnnload.errors import AddressError, QueueProtocolError, RoleConfigError, SecretError
+from lightning_gnnload.host.tls import TlsSocket
 from lightning_gnnload.pipeline.queue import remote
 from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener
 from lightning_gnnload.plugin.job import RolePlan
@@ -149,8 +149,8 @@ def tls_listener(certificates: list[Certificate], monkeypatch: pytest.MonkeyPatc
 def test_a_trainer_connects_by_the_certificate_that_the_sampler_tells(tls_listener: RemoteListener) -> None:
     channel = module.remote_samplers(job(0), None).connect(2)
     assert first_words(tls_listener, channel) == {"kind": "opening"}
-    assert isinstance(channel._stream._socket, ssl.SSLSocket)
-    assert channel._stream._socket.version() == "TLSv1.3"
+    assert isinstance(channel._stream._socket, TlsSocket)
+    assert channel._stream._socket._socket.version() == "TLSv1.3"
 
 
 def test_who_changes_what_the_store_says_of_it_connects_nobody(
