@@ -32,6 +32,7 @@ from lightning_gnnload.pipeline.queue.slot_copies import pieces_of
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from tests.cluster.certificates import Certificate, can_make, make_certificate
+from tests.rings import mostly_matrix
 from tests.unit.toy import content, toy_data, toy_source
 
 pytestmark = pytest.mark.timeout(60)
@@ -385,6 +386,7 @@ def sampler(listener: Served, num_trainers: int, **settings: Any) -> Iterator[li
     assert not thread.is_alive()
 
 
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "tls"), indirect=True)
 def test_trainers_of_several_machines_get_what_they_would_sample_themselves(listener: Served) -> None:
     connect = lambda rank: listener.connect()  # noqa: E731
     with sampler(listener, 2) as ends:
@@ -398,6 +400,7 @@ def test_trainers_of_several_machines_get_what_they_would_sample_themselves(list
     assert ends == [None]
 
 
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "clear"), indirect=True)
 def test_a_cut_cable_is_no_failure_and_is_plugged_in_again(listener: Served) -> None:
     channels: list[RemoteChannel] = []
 
@@ -423,12 +426,14 @@ def test_a_cut_cable_is_no_failure_and_is_plugged_in_again(listener: Served) -> 
     assert ends == [None]
 
 
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "clear"), indirect=True)
 def test_trainers_that_never_come_are_not_waited_for_forever(listener: Served) -> None:
     with sampler(listener, 1, connect_timeout_s=0.3) as ends:
         pass
     assert "no trainer of another machine connected in time" in str(ends[0])
 
 
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "tls"), indirect=True)
 def test_another_secret_ends_the_trainer_with_a_clear_error(listener: Served) -> None:
     with sampler(listener, 1, connect_timeout_s=0.5), pytest.raises(QueueProtocolError, match="secret"):
         Trainer(0, 1, lambda rank: listener.connect(OTHER))
