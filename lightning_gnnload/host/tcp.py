@@ -22,6 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.errors import FrameError, StrangerError
+from lightning_gnnload.host.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
 """Bytes to send: an array is contiguous."""
@@ -33,6 +34,8 @@ _HEAD = struct.Struct("<IIQ")
 _TIME = struct.Struct("@ll")  # timeval
 _PIECE_BYTES = 1 << 20
 """Of so many bytes at most, each has to come, or to go, within the time limit."""
+_BEGUN_S = 60.0
+"""So long may take what has begun to come, if its beginning was waited for without a limit."""
 _BACKLOG = 128
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A machine that is gone without a word is noticed after a minute, though nobody sends."""
@@ -54,7 +57,7 @@ class TcpStream:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+        self._socket: socket.socket | TlsSocket = connection
 
     @classmethod
     def connect(
@@ -78,7 +81,7 @@ class TcpStream:
         stream = cls(connection)
         try:
             if tls is not None:
-                stream._socket = tls.wrap_socket(connection, server_hostname=host)
+                stream._socket = TlsSocket(tls.wrap_socket(connection, server_hostname=host))
             stream._prepare()
             stream._prove(secret, purpose, deadline)
         except BaseException:
@@ -107,7 +110,7 @@ class TcpStream:
             if tls is not None:
                 connection.settimeout(timeout_s)
                 # A copy of the descriptor, so that who has ``connection`` can still end it (:meth:`stop`).
-                stream._socket = tls.wrap_socket(connection.dup(), server_side=True)
+                stream._socket = TlsSocket(tls.wrap_socket(connection.dup(), server_side=True))
             stream._prepare()
             stream._examine(secret, purpose, deadline)
         except BaseException:
@@ -121,7 +124,7 @@ class TcpStream:
     def send(self, frame: Frame, timeout_s: float, content: Buffer = b"") -> None:
         """Sends a frame; what its bytes are beyond ``content`` follows by :meth:`send_on`."""
         # Held back until bytes follow, so that a short frame is one packet.
-        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, ssl.SSLSocket) else 0
+        flags = socket.MSG_MORE if frame.num_bytes else 0
         self._drain(memoryview(_HEAD.pack(*frame)), time.monotonic() + timeout_s, flags)
         self.send_on(content, timeout_s)
 
@@ -132,14 +135,15 @@ class TcpStream:
             self._drain(view[begin : begin + _PIECE_BYTES], time.monotonic() + timeout_s)
 
     def receive(self, timeout_s: float | None) -> Frame:
-        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever."""
+        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever, unless
+        the frame has begun to come."""
         head = bytearray(_HEAD.size)
         if timeout_s is None:
             self._limit(None, socket.SO_RCVTIMEO)
             received = self._socket.recv_into(head)
             if not received:
                 raise ConnectionResetError("the other end has closed the connection.")
-            self._fill(memoryview(head)[received:], time.monotonic() + 60)
+            self._fill(memoryview(head)[received:], time.monotonic() + _BEGUN_S)
         else:
             self._fill(memoryview(head), time.monotonic() + timeout_s)
         return Frame(*_HEAD.unpack(head))
@@ -167,7 +171,7 @@ class TcpStream:
         options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE.items()]
         for option in options:
             self._socket.setsockopt(*option)
-        if not self._is_encrypted:
+        if not isinstance(self._socket, TlsSocket):
             self._socket.setblocking(True)
 
     def _prove(self, secret: bytes, purpose: str, deadline: float) -> None:
@@ -209,12 +213,14 @@ class TcpStream:
         self._drain(memoryview(content), deadline)
 
     def _fill(self, view: memoryview, deadline: float) -> None:
-        # As much as there is to come by one call: the system looks at the time, and wakes this thread for all of it.
-        flags = 0 if self._is_encrypted else socket.MSG_WAITALL
         while len(view):
             self._limit(_left(deadline), socket.SO_RCVTIMEO)
-            with _late():
-                received = self._socket.recv_into(view, len(view), flags)
+            if isinstance(self._socket, TlsSocket):
+                received = self._socket.recv_into(view)
+            else:
+                # All that is to come by one call: the system looks at the time, and wakes this thread for all of it.
+                with _late():
+                    received = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
             if not received:
                 raise ConnectionResetError("the other end has closed the connection.")
             view = view[received:]
@@ -222,22 +228,21 @@ class TcpStream:
     def _drain(self, view: memoryview, deadline: float, flags: int = 0) -> None:
         while len(view):
             self._limit(_left(deadline), socket.SO_SNDTIMEO)
+            if isinstance(self._socket, TlsSocket):
+                self._socket.sendall(view)
+                return
             with _late():
                 view = view[self._socket.send(view, flags) :]
 
     def _limit(self, timeout_s: float | None, option: int) -> None:
-        """Limits how long the next call waits: None, for ever."""
-        if self._is_encrypted:
+        """Limits how long this thread's next call waits: None, for ever."""
+        if isinstance(self._socket, TlsSocket):
             self._socket.settimeout(timeout_s)
             return
-        # The socket blocks, and the system itself looks at the time: Python would poll before each call, and get no
-        # more by it than is there just then.
+        # The socket blocks, and the system itself looks at the time, each way by itself: Python would poll before each
+        # call, get no more by it than is there just then, and have one limit for the thread that sends and the other.
         microseconds = 0 if timeout_s is None else max(round(timeout_s * 1e6), 1)
         self._socket.setsockopt(socket.SOL_SOCKET, option, _TIME.pack(*divmod(microseconds, 1_000_000)))
-
-    @property
-    def _is_encrypted(self) -> bool:
-        return isinstance(self._socket, ssl.SSLSocket)
 
 
 @contextlib.contextmanager
