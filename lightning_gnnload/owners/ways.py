@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lightning_gnnload.errors import AddressError, MissingExtraError
 from lightning_gnnload.owners.address import GRPC, GRPC_TLS, TCP, TLS, Address
 from lightning_gnnload.owners.connection import Connection
+from lightning_gnnload.owners.front import Front
 from lightning_gnnload.owners.owner import Owner
 from lightning_gnnload.owners.tcp import TcpConnection, TcpFront
-
-if TYPE_CHECKING:
-    from lightning_gnnload.owners.flight import FlightFront
 
 AUTHORITY_FILE = "GNNLOAD_AUTHORITY_FILE"
 """The environment variable of the PEM file that vouches for owners' certificates; without it, the system's files do."""
@@ -35,7 +33,7 @@ def open_front(
     secret: bytes,
     certificate: Certificate | None = None,
     on_stranger: Callable[[str], object] = lambda why: None,
-) -> TcpFront | FlightFront:
+) -> Front:
     """Serves an owner at an address, until the front is closed.
 
     Args:
@@ -64,10 +62,9 @@ def open_front(
         contents = (certificate.file.read_bytes(), certificate.key.read_bytes()) if certificate is not None else None
     except OSError as error:
         raise AddressError(f"the certificate cannot be used: {error}. Give PEM files of it and of its key.") from error
-    front: FlightFront = _flight().FlightFront(
-        owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger
-    )
-    return front
+    with _explain_missing():
+        from lightning_gnnload.owners.flight.front import FlightFront
+    return FlightFront(owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger)
 
 
 def open_connection(address: Address, secret: bytes, connect_s: float, deadline_s: float) -> Connection:
@@ -90,13 +87,14 @@ def open_connection(address: Address, secret: bytes, connect_s: float, deadline_
         raise AddressError(f"{AUTHORITY_FILE}={authority} cannot be read: {error}. Name a PEM file.") from error
     if address.scheme in (TCP, TLS):
         return TcpConnection(address, secret, connect_s, deadline_s, context)
-    connection: Connection = _flight().FlightConnection(address, secret, connect_s, deadline_s, content)
-    return connection
+    with _explain_missing():
+        from lightning_gnnload.owners.flight.connection import FlightConnection
+    return FlightConnection(address, secret, connect_s, deadline_s, content)
 
 
-def _flight() -> ModuleType:
+@contextmanager
+def _explain_missing() -> Iterator[None]:
     try:
-        from lightning_gnnload.owners import flight
+        yield
     except ImportError as error:
         raise MissingExtraError("pyarrow", "flight", "An address that begins with grpc", error) from error
-    return flight

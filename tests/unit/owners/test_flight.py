@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,11 +25,14 @@ from tests.cluster.certificates import can_make, make_certificate
 from tests.forked import in_child
 from tests.runif import RunIf
 
-if TYPE_CHECKING:
+if find_spec("pyarrow"):  # the mark below tells where it is missing
     import pyarrow as pa
     from pyarrow import flight
 
-    from lightning_gnnload.owners.flight import FlightConnection, FlightFront
+    from lightning_gnnload.owners.flight.connection import FlightConnection
+    from lightning_gnnload.owners.flight.front import FlightFront
+    from lightning_gnnload.owners.flight.proof import Caller, Callers
+    from lightning_gnnload.owners.flight.stream import EMPTY, FlightStream
 
 pytestmark = [RunIf(extras="flight"), pytest.mark.timeout(60)]
 SECRET, OTHER = b"a secret of these tests", b"another secret of these"
@@ -191,23 +196,50 @@ def test_an_owner_without_the_secret_is_not_believed() -> None:
         FlightConnection(Address("grpc", "127.0.0.1", impostor.port), SECRET, 10.0, 10.0)
 
 
-def test_requests_that_are_none_end_their_call_alone(scripted: FlightFront) -> None:
+def test_messages_that_are_none_end_their_call_alone(scripted: FlightFront) -> None:
     connection = connect(scripted)
     numbers = pa.RecordBatch.from_arrays([pa.array([1, 2])], names=["bytes"])
-    nulls = pa.RecordBatch.from_arrays([pa.array([1, None], pa.uint8())], names=["bytes"])
-    for batch in (numbers, nulls, None):
-        writer, reader = connection._client.do_exchange(flight.FlightDescriptor.for_command(b"ask"))
+    nulls = pa.RecordBatch.from_arrays([pa.array([None, None], pa.uint8())], names=["bytes"])
+    short = pa.RecordBatch.from_arrays(
+        [pa.Array.from_buffers(pa.uint8(), 1000, [None, pa.py_buffer(b"short")])], names=["bytes"]
+    )
+    for batch in (numbers, nulls, short, None):
+        client = flight.FlightClient(str(scripted.address), middleware=[Callers(Caller(SECRET))])
+        writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b""))
         if batch is not None:
             writer.begin(batch.schema)
             writer.write_batch(batch)
         writer.done_writing()
         with pytest.raises((flight.FlightError, pa.ArrowException)):
-            reader.read_chunk()
+            for _ in range(3):  # the owner's number comes first
+                reader.read_chunk()
+        with contextlib.suppress(pa.ArrowException, OSError):
+            writer.close()
+        client.close()
         assert len(ask(connection, {"num_bytes": 5})) == 5
     connection.send(np.full(40, 255, np.uint8))
     with pytest.raises(ExchangeError, match="no message"):
         connection.receive()
     connection.close()
+
+
+def test_who_repeats_what_was_overheard_is_turned_away() -> None:
+    """The header of a call that was overheard opens another, which is then asked for what only the secret gives."""
+    told: list[str] = []
+    with FlightFront(Scripted(), "127.0.0.1", 0, SECRET, on_stranger=told.append) as front:  # type: ignore[arg-type]
+        overheard = Caller(SECRET).sending_headers()
+        client = flight.FlightClient(str(front.address))
+        options = flight.FlightCallOptions(headers=[(k.encode(), v.encode()) for k, v in overheard.items()], timeout=10)
+        stream = FlightStream(*client.do_exchange(flight.FlightDescriptor.for_command(b""), options))
+        stream._begin(0.0)
+        stream._message(0.0)
+        stream._write(EMPTY, b"0" * 64, 0.0)
+        with pytest.raises(ConnectionResetError):
+            stream.receive(0.0)
+        stream._reader.cancel()
+        client.close()
+        assert len(told) == 1
+        assert "turned away: who called may have overheard" in told[0]
 
 
 def test_an_owner_that_is_gone_is_an_oserror(owner: Owner) -> None:

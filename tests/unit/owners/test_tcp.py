@@ -15,9 +15,9 @@ from lightning_gnnload import load_partition, partition_graph
 from lightning_gnnload.errors import ExchangeError, FrameError, StrangerError
 from lightning_gnnload.host.tcp import Frame, TcpStream
 from lightning_gnnload.owners import tcp
-from lightning_gnnload.owners.connection import MOST_TASK_BYTES, OwnerFailedError
+from lightning_gnnload.owners.connection import MOST_TASK_BYTES, TASK, OwnerFailedError
 from lightning_gnnload.owners.owner import Owner, Reply
-from lightning_gnnload.owners.tcp import PURPOSE, TASK, TcpConnection, TcpFront
+from lightning_gnnload.owners.tcp import PURPOSE, TcpConnection, TcpFront
 from lightning_gnnload.sample.group.messages import Message
 from tests.unit.owners.serving import graph_data
 
