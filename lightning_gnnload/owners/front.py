@@ -100,9 +100,12 @@ class Front(ABC):
                 words = f"{type(error).__name__}: {error}".encode()[:MOST_WORDS_BYTES]
                 stream.send(Frame(_code(error), number, len(words)), _CLIENT_S, words)
                 continue
-            stream.send(Frame(ANSWER, number, reply.num_bytes), _CLIENT_S)
+            stream.send(Frame(ANSWER, number, left := reply.num_bytes), _CLIENT_S)
             for piece in reply.pieces:
                 stream.send_on(piece, _CLIENT_S)
+                left -= len(piece)
+            if left:
+                raise FrameError(f"an answer has {-left} bytes more than was announced.")
 
     def _stop_clients(self) -> list[threading.Thread]:
         """Has all connections end, and returns their threads."""

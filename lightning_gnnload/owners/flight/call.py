@@ -47,8 +47,13 @@ class FlightCall(FlightStream):
         # Guards the deadline: no call is cancelled that is waited for no longer.
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        super().__init__(*self._client.do_exchange(flight.FlightDescriptor.for_command(b"")))
-        self._thread = start_thread("gnnload-flight", self._watch)
+        try:
+            with self._within(timeout_s):
+                super().__init__(*self._client.do_exchange(flight.FlightDescriptor.for_command(b"")))
+            self._thread = start_thread("gnnload-flight", self._watch)
+        except BaseException:
+            self._client.close()
+            raise
         try:
             self._begin(timeout_s)
             _, nonce = self._message(timeout_s)

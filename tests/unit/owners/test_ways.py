@@ -93,8 +93,7 @@ def test_a_certificate_that_is_missing_or_broken_is_told(partition: Partition, t
 
 
 def test_flight_needs_its_extra(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightning_gnnload.owners.flight", None)
-    monkeypatch.delattr("lightning_gnnload.owners.flight", raising=False)
+    monkeypatch.setitem(sys.modules, "lightning_gnnload.owners.flight.front", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[flight\]") as error:
         open_front(Owner(partition), Address("grpc", "127.0.0.1", 0), SECRET.encode())
     assert isinstance(error.value, GnnLoadError)
