@@ -149,6 +149,16 @@ def test_a_fork_holds_what_its_parent_holds(file):
     os.close(writer)
 
 
+@pytest.mark.parametrize("moves", [Path.rename, lambda file, _: file.unlink()], ids=["renamed", "deleted"])
+def test_a_fork_finds_a_file_that_has_another_name(file, caplog, moves):
+    """As a folder's files, which are written and mapped aside: nobody writes to them, and nothing is copied."""
+    owner, array = Owner(), mapped_bytes(file)
+    protect_mapped(owner, [array])
+    moves(file, file.with_name("moved.bin"))
+    pid = fork(lambda: num_leases() == 1 and not caplog.records and owner is not None)
+    assert exit_code(pid) == 0
+
+
 def test_a_fork_that_gets_no_thread_copies_what_its_parent_holds(file):
     owner, array = Owner(), mapped_bytes(file)
     protect_mapped(owner, [array])

@@ -17,8 +17,8 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, load_partition, partition_graph
 from lightning_gnnload.errors import AddressError, ExchangeError, ForkError, FrameError, StrangerError
-from lightning_gnnload.owners.address import Address
 from lightning_gnnload.host.tcp import Frame
+from lightning_gnnload.owners.address import Address
 from lightning_gnnload.owners.connection import HELLO, Connection, OwnerFailedError
 from lightning_gnnload.owners.owner import Owner, Reply
 from lightning_gnnload.sample.group.messages import Message
