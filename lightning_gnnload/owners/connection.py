@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import ExchangeError, FrameError
+from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.host.tcp import Buffer, Frame
 
 HELLO, TASK, ANSWER, REFUSAL, FAILURE = range(5)
@@ -21,6 +23,7 @@ MOST_ANSWER_BYTES = 1 << 33
 MOST_WORDS_BYTES = 1 << 16
 """Of what an owner says of itself, or of an error."""
 _SCATTER_BYTES = 1 << 20
+"""Rows that come are put in their places piece by piece: one of this size is still in the cache then."""
 
 
 class OwnerFailedError(ConnectionError):
@@ -95,11 +98,8 @@ class Connection:
 
     def receive(self) -> np.ndarray:
         """Receives a message's bytes, uint8."""
-        num_bytes = self._receive_head()
-        if num_bytes > MOST_ANSWER_BYTES:
-            raise FrameError(f"an answer of {num_bytes} bytes is announced.")
-        answer = np.empty(num_bytes, np.uint8)
-        self._stream.receive_into(answer, self._deadline_s)
+        answer = np.empty(self.begin(), np.uint8)
+        self.read(answer)
         return answer
 
     def receive_rows(self, out: np.ndarray, positions: np.ndarray | None) -> None:
@@ -108,23 +108,35 @@ class Connection:
         if (num_bytes := self._receive_head()) != num_rows * row_bytes:
             raise FrameError(f"{num_bytes} bytes were announced, but {num_rows} rows of {row_bytes} asked for.")
         if positions is None:
-            self._stream.receive_into(out.reshape(-1), self._deadline_s)
-        elif num_bytes:
-            self._scatter(out, positions)
+            self.read(out.reshape(-1))
+        else:
+            self.read_rows(out, positions)
+
+    def begin(self) -> int:
+        """Waits for an answer, which is then read piece by piece; returns its bytes."""
+        if (num_bytes := self._receive_head()) > MOST_ANSWER_BYTES:
+            raise FrameError(f"an answer of {num_bytes} bytes is announced.")
+        return num_bytes
+
+    def read(self, memory: np.ndarray) -> None:
+        """Reads the next bytes of the answer, no more than are left, to ``memory``, uint8 ``[bytes]``, contiguous."""
+        self._stream.receive_into(memory, self._deadline_s)
+
+    def read_rows(self, out: np.ndarray, positions: np.ndarray) -> None:
+        """Reads the next rows of the answer as :meth:`receive_rows` receives them, at ``positions``."""
+        row_bytes = out.shape[1]
+        most = max(_SCATTER_BYTES // max(row_bytes, 1), 1)
+        with scratch_rows(min(most, len(positions)), row_bytes, torch.uint8) as scratch:
+            memory = scratch.numpy()
+            in_order = np.arange(len(memory))
+            for begin in range(0, len(positions), most):
+                at = positions[begin : begin + most]
+                self.read(memory[: len(at)].reshape(-1))
+                ops.gather_rows(memory[: len(at)], in_order[: len(at)], out, at)
 
     def close(self) -> None:
         """Safe to call twice."""
         self._stream.close()
-
-    def _scatter(self, out: np.ndarray, positions: np.ndarray) -> None:
-        most = max(_SCATTER_BYTES // out.shape[1], 1)
-        memory = np.empty((min(most, len(positions)), out.shape[1]), np.uint8)
-        in_order = np.arange(len(memory))
-        for begin in range(0, len(positions), most):
-            at = positions[begin : begin + most]
-            rows = memory[: len(at)]
-            self._stream.receive_into(rows.reshape(-1), self._deadline_s)
-            ops.gather_rows(rows, in_order[: len(at)], out, at)
 
     def _receive_head(self) -> int:
         code, number, num_bytes = self._stream.receive(self._deadline_s)

@@ -47,21 +47,30 @@ def open_front(
         AddressError: nobody can listen there, or the certificate is missing, broken or of no use.
         MissingExtraError: the address is for Arrow Flight, which is not installed.
     """
-    if (address.scheme in (TLS, GRPC_TLS)) != (certificate is not None):
+    is_encrypted = address.scheme in (TLS, GRPC_TLS)
+    if is_encrypted and certificate is None:
         raise AddressError(
-            f"{address} and a certificate do not go together: name one, and its key, for tls:// or grpc+tls://, and "
-            "none for other addresses."
+            f"{address} needs a certificate of this machine and its key, PEM files: gnnload own --certificate FILE "
+            "--key FILE."
         )
-    try:
-        if address.scheme in (TCP, TLS):
-            context = None
-            if certificate is not None:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.load_cert_chain(*certificate)
-            return TcpFront(owner, address.host, address.port, secret, tls=context, on_stranger=on_stranger)
-        contents = (certificate.file.read_bytes(), certificate.key.read_bytes()) if certificate is not None else None
-    except OSError as error:
-        raise AddressError(f"the certificate cannot be used: {error}. Give PEM files of it and of its key.") from error
+    if certificate is not None and not is_encrypted:
+        raise AddressError(
+            f"{address} is served without TLS, but a certificate is named. Listen at tls://HOST:PORT or "
+            "grpc+tls://HOST:PORT, or name no certificate."
+        )
+    context = contents = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(*certificate)
+            contents = (certificate.file.read_bytes(), certificate.key.read_bytes())
+        except OSError as error:
+            raise AddressError(
+                f"the certificate {certificate.file} and the key {certificate.key} cannot be used: {error}. Give PEM "
+                "files, of which one is the other's key."
+            ) from error
+    if address.scheme in (TCP, TLS):
+        return TcpFront(owner, address.host, address.port, secret, tls=context, on_stranger=on_stranger)
     with _explain_missing():
         from lightning_gnnload.owners.flight.front import FlightFront
     return FlightFront(owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger)

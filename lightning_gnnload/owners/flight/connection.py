@@ -36,10 +36,10 @@ class FlightConnection(Connection):
         self._call = FlightCall(address, secret, min(connect_s, deadline_s), authority)
         super().__init__(self._call, connect_s, deadline_s)
 
-    def _scatter(self, out: np.ndarray, positions: np.ndarray) -> None:
+    def read_rows(self, out: np.ndarray, positions: np.ndarray) -> None:
         # Out of the messages themselves, without a copy between.
         begin, row_bytes = 0, out.shape[1]
-        while begin < len(positions):
+        while row_bytes and begin < len(positions):
             some = self._call.receive_some((len(positions) - begin) * row_bytes, self._deadline_s, row_bytes)
             rows = some.reshape(-1, row_bytes)
             ops.gather_rows(rows, np.arange(len(rows)), out, positions[begin : begin + len(rows)])

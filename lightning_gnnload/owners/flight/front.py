@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyarrow import flight
 
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.tcp import listen
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import GRPC, GRPC_TLS, Address
 from lightning_gnnload.owners.connection import Stream
@@ -61,6 +62,8 @@ class FlightFront(Front):
         super().__init__(owner, _MOST_CLIENTS, on_stranger)
         self._secret = secret
         address = Address(GRPC_TLS if certificate else GRPC, host, port)
+        # By a socket of ours first, as Flight does not say what hinders it.
+        listen_at(address, lambda: listen(host, port).close())
         self._server = listen_at(
             address,
             lambda: _Server(
