@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable
 
 import pyarrow as pa
 from pyarrow import flight
 
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.host.tcp import listen
+from lightning_gnnload.host.tcp import end_connections, listen
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import GRPC, GRPC_TLS, Address
 from lightning_gnnload.owners.connection import Stream
@@ -19,14 +20,14 @@ from lightning_gnnload.owners.front import Front, listen_at
 from lightning_gnnload.owners.owner import Owner
 
 _MOST_CLIENTS = 512
-_CLOSE_S = 0.5
+_PRESENT_S, _CLOSE_S = 0.1, 5.0
+"""How long calls may take to end by themselves, and with their connections."""
 
 
 class FlightFront(Front):
     """Serves an owner's clients over Arrow Flight: a call each, which takes two threads.
 
-    gRPC sends as fast as a client reads, and keeps no more than it may send at once. It has no means to end a call that
-    waits for its client: when the front is closed, such a call ends by the client's next message, or when it leaves.
+    gRPC sends as fast as a client reads, and keeps no more than it may send at once.
 
     Args:
         owner: who answers.
@@ -77,9 +78,16 @@ class FlightFront(Front):
         self.address = Address(address.scheme, host, self._server.port)
 
     def close(self) -> None:
-        self._stop_clients()
-        # It listens no more at once, and then waits for calls: those in the midst of an answer end after a message.
-        start_thread("gnnload-owner-end", self._server.shutdown).join(_CLOSE_S)
+        give_up_at = time.monotonic() + _CLOSE_S
+        threads = self._stop_clients()
+        # It listens no more, and then waits for calls, which wait for their clients: gRPC has no means to end them.
+        end = start_thread("gnnload-owner-end", self._server.shutdown)
+        end.join(_PRESENT_S)
+        while end.is_alive() and time.monotonic() < give_up_at:
+            end_connections(self.address.port)
+            end.join(_PRESENT_S)
+        for thread in threads:
+            thread.join(_CLOSE_S)
 
     def _talk(self, stream: Stream) -> None:
         assert isinstance(stream, FlightStream)
