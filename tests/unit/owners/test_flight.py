@@ -281,9 +281,10 @@ def test_a_front_ends_though_clients_wait_and_do_not_read() -> None:
         idle, connection = connect(front), connect(front)
         connection.send(Message({"num_bytes": 400 * MIB}, {}).to_bytes())
         time.sleep(0.2)
-        began = time.monotonic()
+        began, descriptors = time.monotonic(), len(os.listdir("/proc/self/fd"))
         front.close()
         assert time.monotonic() - began < 2
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
         with pytest.raises(ConnectionError):
             connection.receive()
         with pytest.raises(ConnectionError):
