@@ -30,7 +30,7 @@ class OwnerFailedError(ConnectionError):
     """An owner could not do what another, or the same a little later, may well do. It never reaches a user."""
 
 
-class Stream(Protocol):
+class FrameStream(Protocol):
     """The interface of what carries frames between an owner and a client who know one secret: :class:`.TcpStream`, and
     :class:`.FlightStream`. Time limits are seconds for each MiB. All raise OSError where the other end is gone or late.
     """
@@ -68,7 +68,7 @@ class Connection:
 
     hello: Mapping[str, Any]
 
-    def __init__(self, stream: Stream, connect_s: float, deadline_s: float) -> None:
+    def __init__(self, stream: FrameStream, connect_s: float, deadline_s: float) -> None:
         self._stream, self._deadline_s = stream, deadline_s
         self._number = 0
         try:

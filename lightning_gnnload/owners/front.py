@@ -21,7 +21,7 @@ from lightning_gnnload.owners.connection import (
     MOST_WORDS_BYTES,
     REFUSAL,
     TASK,
-    Stream,
+    FrameStream,
 )
 from lightning_gnnload.owners.owner import Owner
 
@@ -49,7 +49,7 @@ class Front(ABC):
         self._owner, self._most_clients, self._on_stranger = owner, most_clients, on_stranger
         # Guards what follows, which threads of connections share.
         self._lock = threading.Lock()
-        self._clients: dict[Stream, threading.Thread] = {}
+        self._clients: dict[FrameStream, threading.Thread] = {}
         self._is_closed = False
 
     @abstractmethod
@@ -62,7 +62,7 @@ class Front(ABC):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _serve(self, stream: Stream, peer: str) -> None:
+    def _serve(self, stream: FrameStream, peer: str) -> None:
         """Answers a client's requests, in this thread, until it leaves or the front is closed."""
         with self._lock:
             is_welcome = not self._is_closed and len(self._clients) < self._most_clients
@@ -85,7 +85,7 @@ class Front(ABC):
                 self._clients.pop(stream, None)
             stream.close()
 
-    def _talk(self, stream: Stream) -> None:
+    def _talk(self, stream: FrameStream) -> None:
         hello = json.dumps(self._owner.hello).encode()
         stream.send(Frame(HELLO, 0, len(hello)), _CLIENT_S, hello)
         while True:
@@ -100,12 +100,12 @@ class Front(ABC):
                 words = f"{type(error).__name__}: {error}".encode()[:MOST_WORDS_BYTES]
                 stream.send(Frame(_code(error), number, len(words)), _CLIENT_S, words)
                 continue
-            stream.send(Frame(ANSWER, number, left := reply.num_bytes), _CLIENT_S)
+            stream.send(Frame(ANSWER, number, num_left := reply.num_bytes), _CLIENT_S)
             for piece in reply.pieces:
                 stream.send_on(piece, _CLIENT_S)
-                left -= len(piece)
-            if left:
-                raise FrameError(f"an answer has {-left} bytes more than was announced.")
+                num_left -= len(piece)
+            if num_left:
+                raise FrameError(f"an answer has {-num_left} bytes more than was announced.")
 
     def _stop_clients(self) -> list[threading.Thread]:
         """Has all connections end, and returns their threads."""

@@ -14,7 +14,7 @@ from lightning_gnnload.errors import StrangerError
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import Address
 from lightning_gnnload.owners.flight.proof import Caller, Callers, prove
-from lightning_gnnload.owners.flight.stream import EMPTY, FlightStream, check_process
+from lightning_gnnload.owners.flight.stream import EMPTY, FlightStream, check_grpc_process
 
 _OPTIONS = [("grpc.http2.max_frame_size", (1 << 24) - 1)]
 """A message comes as one frame: of frames of 16 KiB, as is usual, 5 MB take a millisecond more."""
@@ -36,7 +36,7 @@ class FlightCall(FlightStream):
     """
 
     def __init__(self, address: Address, secret: bytes, timeout_s: float, authority: bytes | None = None) -> None:
-        check_process()
+        check_grpc_process()
         caller = Caller(secret)
         self._client = flight.FlightClient(
             str(address), middleware=[Callers(caller)], tls_root_certs=authority, generic_options=_OPTIONS

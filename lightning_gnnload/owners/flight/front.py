@@ -13,9 +13,9 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.tcp import end_connections, listen
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import GRPC, GRPC_TLS, Address
-from lightning_gnnload.owners.connection import Stream
+from lightning_gnnload.owners.connection import FrameStream
 from lightning_gnnload.owners.flight.proof import Doorman
-from lightning_gnnload.owners.flight.stream import FlightStream, check_process
+from lightning_gnnload.owners.flight.stream import FlightStream, check_grpc_process
 from lightning_gnnload.owners.front import Front, listen_at
 from lightning_gnnload.owners.owner import Owner
 
@@ -59,7 +59,7 @@ class FlightFront(Front):
         certificate: tuple[bytes, bytes] | None = None,
         on_stranger: Callable[[str], object] = lambda why: None,
     ) -> None:
-        check_process()
+        check_grpc_process()
         super().__init__(owner, _MOST_CLIENTS, on_stranger)
         self._secret = secret
         address = Address(GRPC_TLS if certificate else GRPC, host, port)
@@ -89,7 +89,7 @@ class FlightFront(Front):
         for thread in threads:
             thread.join(_CLOSE_S)
 
-    def _talk(self, stream: Stream) -> None:
+    def _talk(self, stream: FrameStream) -> None:
         assert isinstance(stream, FlightStream)
         stream.welcome(self._secret)
         super()._talk(stream)

@@ -28,7 +28,7 @@ _first_pid: int | None = None
 
 
 class FlightStream:
-    """A :class:`.Stream` over a call, as its owner has it. One thread at a time uses it.
+    """A :class:`.FrameStream` over a call, as its owner has it. One thread at a time uses it.
 
     gRPC gives an owner no means to end a call in its midst: time limits are for the other end, :class:`.FlightCall`.
 
@@ -150,7 +150,7 @@ class FlightStream:
             raise ConnectionResetError(f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}") from error
 
 
-def check_process() -> None:
+def check_grpc_process() -> None:
     """Raises ForkError in a fork of a process that has used gRPC, which would wait there for threads for ever."""
     global _first_pid
     _first_pid = _first_pid or os.getpid()
