@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask
+from lightning_gnnload.pipeline.forecast.costs import MessageCosts
 from lightning_gnnload.pipeline.forecast.steps import forecast_step
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
@@ -74,8 +75,7 @@ def bgl_seeds_s(machines: int, hit_rate: float) -> float:
         owner_cores=96,
         link_gb_s=12.5,
         latency_ms=0.02,
-        message_ms=0.05,
-        copy_gb_s=5.0,
+        costs=MessageCosts(0.05, 0.05, 5.0, 5.0),
         ahead=2,
     )
     missed = (1 - hit_rate) * BGL_ROWS_BYTES

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, SKY, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.errors import PlanError
 from lightning_gnnload.pipeline.forecast.cluster import PLACEMENTS, Cluster
 from lightning_gnnload.pipeline.forecast.machine import GPUS, Machine
@@ -26,7 +26,9 @@ _LINES = {
     "out": (SKY, "-"),
     "in": (SKY, "--"),
     "owners": (GREEN, "-"),
-    "their links": (GREEN, "--"),
+    "owners' links": (GREEN, "--"),
+    "samplers": (PINK, "-"),
+    "samplers' links": (PINK, "--"),
 }
 """Of each of ``StepForecast.uses``: colour and dashes."""
 _GB_S = {"Gb": 1 / 8, "Mb": 1 / 8000, "GB": 1.0, "MB": 1e-3}

@@ -1,0 +1,96 @@
+"""ExchangeRounds: ranks that sample together pass each other tasks and answers in rounds, which all of them go through.
+
+What the simulation has of ``sample/group/all_to_all.py``: in a round, all ranks meet, tell each other how much comes,
+and pass it; a rank then serves what has come, by one thread, and its answers go with the next round. A task that is
+asked for during a round waits for the next one. So the slowest rank and the fullest link of each round decide, and a
+large answer to one rank holds up all others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask
+from lightning_gnnload.pipeline.forecast.fluid import Command, Compute, Give, Off, Send, Store, Take, Together
+from lightning_gnnload.pipeline.forecast.sites import Site
+from lightning_gnnload.sample.group.all_to_all import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
+
+
+@dataclass(eq=False)
+class _Asked:
+    """A task that a rank of a machine has asked all others for."""
+
+    machine: int
+    task: RemoteTask
+    size: float
+    answered: Store = field(default_factory=lambda: Store("answers"))
+
+
+class ExchangeRounds:
+    """The rounds of all ranks, ``ranks_each`` of each machine; :meth:`ask` is what a sampling thread does.
+
+    Source: DSP (PPoPP'23), sections 3.2 and 5: tasks are pushed to those who have the lists, all in one order.
+    """
+
+    def __init__(self, sites: Sequence[Site], cluster: Cluster, ranks_each: int) -> None:
+        self._sites, self._cluster, self._ranks_each = sites, cluster, ranks_each
+        self._tasks: list[_Asked] = []
+
+    def ask(self, machine: int, task: RemoteTask, size: float) -> Iterator[Command]:
+        """Asks the ranks of all other machines, and waits for the last answer."""
+        asked = _Asked(machine, task, size)
+        self._tasks.append(asked)
+        yield Take(asked.answered)
+
+    def run(self) -> Iterator[Command]:
+        """Goes from round to round; after idle ones all ranks pause, longer and longer."""
+        answers: list[_Asked] = []
+        pause_ms = 1e3 * SHORTEST_PAUSE_S
+        while True:
+            tasks, self._tasks = self._tasks, []
+            yield Off(self._cluster.latency_ms)
+            if not tasks and not answers:
+                yield Off(pause_ms)
+                pause_ms = min(2 * pause_ms, 1e3 * LONGEST_PAUSE_S)
+                continue
+            pause_ms = 1e3 * SHORTEST_PAUSE_S
+            requests = self._on_each(tasks, lambda task: task.request_bytes)
+            answered = self._on_each(answers, lambda task: task.answer_bytes)
+            yield Together(tuple(self._pass_all(requests, answered)))
+            yield Off(self._cluster.latency_ms)
+            for asked in answers:
+                yield Give(asked.answered)
+            yield Together(tuple(self._serve_all(tasks)))
+            answers = tasks
+
+    def _on_each(self, asked: Sequence[_Asked], of: Callable[[RemoteTask], float]) -> list[tuple[float, float]]:
+        """By machine: what its own tasks come to, and its share of all others'."""
+        own = [0.0] * len(self._sites)
+        for each in asked:
+            own[each.machine] += each.size * of(each.task)
+        others = max(len(self._sites) - 1, 1)
+        return [(mine, (sum(own) - mine) / others) for mine in own]
+
+    def _pass_all(
+        self, requests: list[tuple[float, float]], answers: list[tuple[float, float]]
+    ) -> Iterator[Iterator[Command]]:
+        """All bytes of a round; how those of a machine divide among the others does not matter to its own link."""
+        costs = self._cluster.costs
+        for site, (asks, is_asked), (gets, gives) in zip(self._sites, requests, answers, strict=True):
+            copied_ms = (costs.asked_ms(asks + gets) + costs.answered_ms(is_asked + gives)) / self._ranks_each
+            for _ in range(self._ranks_each):
+                yield iter([Compute(copied_ms, 1, site.cores)])
+            yield iter([Send(asks + gives, (site.sends,))])
+            yield iter([Send(is_asked + gets, (site.receives,))])
+
+    def _serve_all(self, tasks: Sequence[_Asked]) -> Iterator[Iterator[Command]]:
+        """What each rank computes for the others, by its one thread: their tasks, and the round itself."""
+        costs = self._cluster.costs
+        others = max(len(self._sites) - 1, 1) * self._ranks_each
+        own = [0.0] * len(self._sites)
+        for each in tasks:
+            own[each.machine] += each.size * each.task.core_ms / others + costs.answer_ms
+        for site, mine in zip(self._sites, own, strict=True):
+            for _ in range(self._ranks_each):
+                yield iter([Compute(sum(own) - mine, 1, site.cores)])
