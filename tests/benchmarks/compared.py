@@ -32,7 +32,10 @@ def summary(rows: Iterable[Compared]) -> str:
     by_kind: dict[str, list[float]] = {}
     for row in rows:
         by_kind.setdefault(row.kind, []).append(row.off)
-    lines = ["| | cases | mean error | median | largest | too fast by, mean |", "| --- | ---: | ---: | ---: | ---: | ---: |"]
+    lines = [
+        "| | cases | mean error | median | largest | too fast by, mean |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
     for kind, offs in by_kind.items():
         size = np.abs(offs)
         lines.append(

@@ -35,12 +35,17 @@ class LoadWatch:
 
     def cores_left(self, began_s: float, ended_s: float) -> float:
         """The cores that others left to us in that time: of two, at least a tenth."""
-        first, last = (
-            self._samples[min(bisect_left(self._samples, (at,)), len(self._samples) - 1)] for at in (began_s, ended_s)
-        )
+        first, last = self._at(began_s), self._at(ended_s)
         foreign_s = (last.busy_s - first.busy_s) - (last.ours_s - first.ours_s)
         num_cores = len(os.sched_getaffinity(0))
         return max(num_cores - max(foreign_s, 0.0) / max(last.at_s - first.at_s, 1e-9), 0.1)
+
+    def ours_s(self, began_s: float, ended_s: float) -> float:
+        """The processor's time of these processes in that time."""
+        return self._at(ended_s).ours_s - self._at(began_s).ours_s
+
+    def _at(self, moment_s: float) -> Sample:
+        return self._samples[min(bisect_left(self._samples, (moment_s,)), len(self._samples) - 1)]
 
     def __enter__(self) -> LoadWatch:
         self._samples.append(self._sample())

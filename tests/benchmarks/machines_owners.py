@@ -47,7 +47,9 @@ class Case:
 
     def __str__(self) -> str:
         rate = f", {self.rate_mbit} Mbit/s" if self.rate_mbit else ""
-        return f"{self.owners} owners, {self.delay_ms:g} ms{rate}, {self.threads} threads, a step of {self.step_ms:g} ms"
+        return (
+            f"{self.owners} owners, {self.delay_ms:g} ms{rate}, {self.threads} threads, a step of {self.step_ms:g} ms"
+        )
 
 
 CASES = (

@@ -65,7 +65,7 @@ ASSUMED = MessageCosts()
 
 
 def read_costs(file: Path) -> MessageCosts:
-    """Reads a file of costs: JSON, an object of these four numbers, or of ``costs`` that are one (a plan's file).
+    """Reads a file of costs: JSON, an object of these four numbers, or a plan's file, which has one.
 
     Raises:
         PlanError: the file cannot be read, or has something else.
@@ -74,8 +74,8 @@ def read_costs(file: Path) -> MessageCosts:
         values = json.loads(file.read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise PlanError(f"the costs {file} cannot be read: {' '.join(str(error).split())}") from error
-    if isinstance(values, Mapping) and "costs" in values:
-        values = values["costs"]
+    if isinstance(values, Mapping) and "measured" in values:  # a plan of one machine has none
+        values = values.get("costs", {})
     try:
         return MessageCosts.of(values)
     except PlanError as error:

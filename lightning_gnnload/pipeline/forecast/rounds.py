@@ -12,7 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask
-from lightning_gnnload.pipeline.forecast.fluid import Command, Compute, Give, Off, Send, Store, Take, Together
+from lightning_gnnload.pipeline.forecast.fluid import (
+    Clockwork,
+    Command,
+    Compute,
+    Give,
+    Off,
+    Send,
+    Store,
+    Take,
+    Together,
+)
 from lightning_gnnload.pipeline.forecast.sites import Site
 from lightning_gnnload.sample.group.all_to_all import LONGEST_PAUSE_S, SHORTEST_PAUSE_S
 
@@ -30,10 +40,14 @@ class _Asked:
 class ExchangeRounds:
     """The rounds of all ranks, ``ranks_each`` of each machine; :meth:`ask` is what a sampling thread does.
 
+    ``passed_ms``: how long bytes were on their way, of the clockwork's time.
+
     Source: DSP (PPoPP'23), sections 3.2 and 5: tasks are pushed to those who have the lists, all in one order.
     """
 
-    def __init__(self, sites: Sequence[Site], cluster: Cluster, ranks_each: int) -> None:
+    def __init__(self, clockwork: Clockwork, sites: Sequence[Site], cluster: Cluster, ranks_each: int) -> None:
+        self.passed_ms = 0.0
+        self._clockwork = clockwork
         self._sites, self._cluster, self._ranks_each = sites, cluster, ranks_each
         self._tasks: list[_Asked] = []
 
@@ -57,7 +71,9 @@ class ExchangeRounds:
             pause_ms = 1e3 * SHORTEST_PAUSE_S
             requests = self._on_each(tasks, lambda task: task.request_bytes)
             answered = self._on_each(answers, lambda task: task.answer_bytes)
+            began_ms = self._clockwork.now_ms
             yield Together(tuple(self._pass_all(requests, answered)))
+            self.passed_ms += self._clockwork.now_ms - began_ms
             yield Off(self._cluster.latency_ms)
             for asked in answers:
                 yield Give(asked.answered)

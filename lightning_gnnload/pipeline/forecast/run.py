@@ -15,6 +15,7 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 _LITTLE = 0.05  # of a step: a shorter wait limits nothing
 _MUCH = 0.25  # of a step, that machines average gradients
 _BUSY = 0.95
+_MOSTLY = 0.7  # of the time, that rounds pass bytes
 _FULL = 0.85  # of a link, or of owners: near enough to all, where several wait for it in turn
 
 
@@ -185,6 +186,8 @@ class PipelineRun(RunState):
     def _remote_limit(self, uses: dict[str, float]) -> str:
         """What holds up those who ask: what is full, or only their waiting; empty where it is their own work."""
         links = self._fullest_link(uses)
+        if self.rounds is not None and self.rounds.passed_ms > _MOSTLY * self.clockwork.now_ms:
+            return "network"  # though links idle one way while they are full the other way
         if max(links, uses.get("owners", 0.0)) > _FULL:
             return "network" if links >= uses.get("owners", 0.0) else "owners"
         return "answers" if self.asked_ms > self.made_ms / 2 and uses["cores"] < _BUSY else ""

@@ -44,7 +44,7 @@ class RunState:
         self.tasks = tasks if is_remote else ()
         self.rounds: ExchangeRounds | None = None
         if self.tasks and not is_owned:
-            self.rounds = ExchangeRounds(self.sites, cluster, layout.samplers or layout.trainers)
+            self.rounds = ExchangeRounds(self.clockwork, self.sites, cluster, layout.samplers or layout.trainers)
         seeds = range(cluster.machines * layout.trainers) if cluster.sizes else ()
         self._sizes = [Random(f"{cluster.seed} {seed}").choices(cluster.sizes, k=_DRAWN) for seed in seeds]
         self.arrived = [Store("other trainers") for _ in range(layout.trainers * cluster.machines)]
