@@ -32,7 +32,7 @@ from tests.benchmarks.errors import BenchmarkError
 from tests.benchmarks.load import LoadWatch
 
 STEPS_MS = (2.0, 20.0, 80.0)
-FANOUTS, BATCH_SIZE, BATCHES = (10, 5), 512, 20
+FANOUTS, BATCH_SIZE, BATCHES = (10, 5), 512, 14
 ROW_BYTES, GRADIENT_BYTES, SLOTS = 256, 1 << 20, 2
 LIMIT_S = 120
 COPY_GB_S = 1.5

@@ -26,10 +26,10 @@ class MessageCosts:
         PlanError: a number cannot be.
     """
 
-    ask_ms: float = 0.15
-    answer_ms: float = 0.15
-    ask_gb_s: float = 1.5
-    answer_gb_s: float = 1.5
+    ask_ms: float = 0.2
+    answer_ms: float = 0.2
+    ask_gb_s: float = 2.0
+    answer_gb_s: float = 4.0
 
     def __post_init__(self) -> None:
         for name in ("ask_ms", "answer_ms"):
@@ -61,7 +61,8 @@ class MessageCosts:
 
 
 ASSUMED = MessageCosts()
-"""Where nothing was measured: two cores of a virtual machine, over loopback, in round figures."""
+"""Where nothing was measured: what ``gnnload plan`` measured over loopback on two cores of a virtual machine, in round
+figures."""
 
 
 def read_costs(file: Path) -> MessageCosts:

@@ -94,9 +94,10 @@ class ExchangeRounds:
         """All bytes of a round; how those of a machine divide among the others does not matter to its own link."""
         costs = self._cluster.costs
         for site, (asks, is_asked), (gets, gives) in zip(self._sites, requests, answers, strict=True):
-            copied_ms = (costs.asked_ms(asks + gets) + costs.answered_ms(is_asked + gives)) / self._ranks_each
-            for _ in range(self._ranks_each):
-                yield iter([Compute(copied_ms, 1, site.cores)])
+            # The thread of the rounds packs and unpacks, while the network library's own writes and reads.
+            for copied_ms in (costs.asked_ms(asks + gets), costs.answered_ms(is_asked + gives)):
+                for _ in range(self._ranks_each):
+                    yield iter([Compute(copied_ms / self._ranks_each, 1, site.cores)])
             yield iter([Send(asks + gives, (site.sends,))])
             yield iter([Send(is_asked + gets, (site.receives,))])
 

@@ -153,7 +153,7 @@ class PipelineRun(RunState):
         if self.nodes:
             uses["samplers"] = max(node.cores.busy_ms / node.cores.count for node in self.nodes) / now_ms
             uses["samplers' links"] = _fullest(self.nodes) / now_ms
-        return uses
+        return {name: min(share, 1.0) for name, share in uses.items()}  # links count bytes as they are sent
 
     def _limit(self, shares: dict[str, float], uses: dict[str, float]) -> str:
         work, layout, core_share = self.work, self.layout, uses["cores"]

@@ -53,7 +53,7 @@ class RunState:
         # Mini-batches that are asked for together come together: as many steps as make several such crowds.
         crowd = layout.threads * (1 + cluster.ahead) if self.tasks else 0
         self.warm_up = max(_WARM_UP, 3 * crowd)
-        self.steps = steps or max(_STEPS, 10 * crowd, len(cluster.recorded))
+        self.steps = steps or max(_STEPS, 6 * crowd, len(cluster.recorded))
 
     def _sites(self, count: int, cores: float, link_gb_s: float, first: Cores | None = None) -> list[Site]:
         """Machines with links of their own; if all are one, they share its cores."""
