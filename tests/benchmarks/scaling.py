@@ -20,7 +20,8 @@ from lightning_gnnload.pipeline.forecast.steps import forecast_step
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 GPUS = (1, 2, 4, 8)
-PCIE_GB_S = (16.0, 16.0, 32.0, 64.0)  # Table 1 counts both ways
+# Table 1 counts both ways; a request has 18 bytes beside those that are read (section 2.1), of rows 128 at most.
+PCIE_GB_S = tuple(both / 2 * 128 / (128 + 18) for both in (32, 32, 64, 128))
 
 
 @dataclass(frozen=True)

@@ -166,12 +166,16 @@ def answer(outlook: Outlook) -> list[str]:
     for other in outlook.arrangements[1:]:
         owners = f" ({other.forecast.cluster.owners})" if other.placement == "owners" else ""
         told = f"does not fit: {other.problem}" if other.problem else f"{other.forecast.epoch_s:.3g} s an epoch."
-        lines.append(f"{_ARRANGED[other.placement].capitalize()}{owners}: {told}")
+        lines.append(f"{_sentence(_ARRANGED[other.placement])}{owners}: {told}")
     for gain in outlook.gains:
         saved = 1 - gain.epoch_s / max(forecast.epoch_s, 1e-12)
         told = f"{gain.epoch_s:.3g} s, {saved:.0%} less" if saved > WORTH else "hardly anything"
-        lines.append(f"{gain.name.capitalize()} would give: {told}.")
+        lines.append(f"{_sentence(gain.name)} would give: {told}.")
     return lines
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) -> None:
