@@ -38,16 +38,18 @@ def benchmark_rows(_: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[st
 
 
 class Loader:
-    """Makes mini-batches in a thread of its own, as far ahead as a loader in process does."""
+    """Makes mini-batches in a thread of its own, as far ahead as a loader in process does: one while one is trained."""
 
     def __init__(self, group: SamplingGroup, seeds: np.ndarray) -> None:
         self.group, self.seeds = group, seeds
         self.sampler = CollectiveSampler(NeighborSampler(list(FANOUTS)), group)
-        self.ready: queue.Queue[int] = queue.Queue(SLOTS - 1)
+        self.ready: queue.Queue[int] = queue.Queue()
+        self.free = threading.Semaphore(SLOTS)
         self.tasks: list[list[tuple[int, int]]] = []
 
     def make_all(self) -> None:
         for turn in range(WARM_UP + BATCHES):
+            self.free.acquire()
             before = self._sent()
             seeds = np.random.default_rng(turn).choice(self.seeds, BATCH_SIZE, replace=False)
             nodes = nodes_of(self.sampler, None, Draw(seeds, DrawKey(1, 2, turn)))  # type: ignore[arg-type]
@@ -73,6 +75,8 @@ def run(group: SamplingGroup, seeds: np.ndarray, step_ms: float) -> dict[str, ob
     for step in range(WARM_UP + BATCHES):
         if step == WARM_UP:
             began_s, core_s = time.monotonic(), time.process_time()
+        if step:
+            loader.free.release()  # only now is another one begun, as by a loader in process
         loader.ready.get(timeout=60)
         time.sleep(step_ms / 1e3)
         distributed.all_reduce(gradients)

@@ -43,10 +43,11 @@ def test_where_nothing_fits_it_says_so() -> None:
 
 
 def test_machines_that_sample_are_one_of_the_things_to_have_more_of() -> None:
-    nodes = Cluster(machines=2, sampler_nodes=1, link_gb_s=10.0)
+    nodes = Cluster(machines=2, sampler_nodes=1, link_gb_s=10.0, owner_link_gb_s=0.01)
     slow = measured_run(
         works={1024: replace(MEASURED.works[1024], sample_ms=200.0)}, sizes={1024: MEASURED.sizes[1024]}
     )
     found = outlook(slow, slow.mine, Machine(cores=16, memory_gib=64), nodes)
-    assert "collective" not in [each.placement for each in found.arrangements]
-    assert found.gains[0].name == "one more machine that samples"
+    assert [each.placement for each in found.arrangements if each.placement == "collective"] == []
+    gains = {gain.name: gain.epoch_s for gain in found.gains}
+    assert gains["one more machine that samples"] < 0.8 * found.best.forecast.epoch_s

@@ -160,11 +160,11 @@ def test_an_earlier_plan_is_simulated_without_measuring(
     assert "One more GB of hot rows on each machine would give:" in printed
     assert [file.name for file in (tmp_path / "out").iterdir()] == ["plan.machines.png"]
 
-    # The stages of a trace take their places: steps of 400 ms are what limits then.
+    # The stages of a trace take their places: steps of 400 ms, of a sixteenth of the seeds.
     (tmp_path / "trace.json").write_text(json.dumps(trace_of([400.0] * 6)))
     assert run(plan_command, monkeypatch, "plan", *arguments, "--trace", str(tmp_path / "trace.json")) == 0
     printed = " ".join(capsys.readouterr().out.split())
-    assert "limited by the model's step" in printed
+    assert "training, torch threads 1 6400.00 ms" in printed
     assert "Links twice as fast would give: hardly anything." in printed
 
 
