@@ -105,7 +105,7 @@ def outlook(
         owners = cluster.owners or max(cluster.machines // 2, 1) * cluster.replicas
         arranged = replace(cluster, placement=placement, owners=owners)
         arrangements.append(Arrangement(forecast(arranged), _problem(measured, machine, arranged)))
-    arrangements.sort(key=lambda each: (bool(each.problem), each.forecast.epoch_s))
+    arrangements.sort(key=lambda arrangement: (bool(arrangement.problem), arrangement.forecast.epoch_s))
     best = arrangements[0]
     if best.problem:
         raise PlanError(f"no arrangement of {cluster.machines} machines fits: {best.problem}")
@@ -134,10 +134,10 @@ def _problem(measured: MeasuredRun, machine: Machine, cluster: Cluster) -> str:
     data = measured.data
     whole = data.graph_bytes + data.feature_bytes
     holders = {"replicated": 1, "collective": cluster.machines, "owners": cluster.parts}[cluster.placement]
-    each = whole / holders + cluster.hot * data.feature_bytes * (cluster.placement == "collective")
+    held = whole / holders + cluster.hot * data.feature_bytes * (cluster.placement == "collective")
     room = machine.memory_bytes * _GRAPH_SHARE
-    if each <= room:
+    if held <= room:
         return ""
     return (
-        f"{each / _GB:.3g} GB of the graph and its rows on each machine that has them, where {room / _GB:.3g} are free."
+        f"{held / _GB:.3g} GB of the graph and its rows on each machine that has them, where {room / _GB:.3g} are free."
     )

@@ -148,8 +148,7 @@ class Makers:
         streams = int(max(min(cluster.streams, num_bytes * self.run.cluster.parts // _STREAM_BYTES), 1))
         yield Send(share * task.request_bytes, (site.sends, owner.receives))
         yield Off(cluster.latency_ms)
-        each = (share / streams, task, owner, site)
-        yield Together(tuple(self._stream(*each) for _ in range(streams)))
+        yield Together(tuple(self._stream(share / streams, task, owner, site) for _ in range(streams)))
         yield Off(cluster.latency_ms)
 
     def _stream(self, share: float, task: RemoteTask, owner: Site, site: Site) -> Iterator[Command]:

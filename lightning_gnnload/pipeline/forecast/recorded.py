@@ -57,7 +57,7 @@ class RecordedRun:
                     times[number][name].append(about[name])
         needed = ("sample", "gather", "train", "num_seeds", "num_nodes", "core_ms")
         whole = [
-            {stage: fmean(found) for stage, found in times[number].items()}
+            {stage: fmean(values) for stage, values in times[number].items()}
             for number in sorted(times)
             if all(name in times[number] for name in needed)
         ]

@@ -28,7 +28,7 @@ from lightning_gnnload.sample.group.all_to_all import LONGEST_PAUSE_S, SHORTEST_
 
 
 @dataclass(eq=False)
-class _Asked:
+class _Task:
     """A task that a rank of a machine has asked all others for."""
 
     machine: int
@@ -49,17 +49,17 @@ class ExchangeRounds:
         self.passed_ms = 0.0
         self._clockwork = clockwork
         self._sites, self._cluster, self._ranks_each = sites, cluster, ranks_each
-        self._tasks: list[_Asked] = []
+        self._tasks: list[_Task] = []
 
     def ask(self, machine: int, task: RemoteTask, size: float) -> Iterator[Command]:
         """Asks the ranks of all other machines, and waits for the last answer."""
-        asked = _Asked(machine, task, size)
-        self._tasks.append(asked)
-        yield Take(asked.answered)
+        waiting = _Task(machine, task, size)
+        self._tasks.append(waiting)
+        yield Take(waiting.answered)
 
     def run(self) -> Iterator[Command]:
         """Goes from round to round; after idle ones all ranks pause, longer and longer."""
-        answers: list[_Asked] = []
+        answers: list[_Task] = []
         pause_ms = 1e3 * SHORTEST_PAUSE_S
         while True:
             tasks, self._tasks = self._tasks, []
@@ -75,18 +75,18 @@ class ExchangeRounds:
             yield Together(tuple(self._pass_all(requests, answered)))
             self.passed_ms += self._clockwork.now_ms - began_ms
             yield Off(self._cluster.latency_ms)
-            for asked in answers:
-                yield Give(asked.answered)
+            for answered in answers:
+                yield Give(answered.answered)
             yield Together(tuple(self._serve_all(tasks)))
             answers = tasks
 
-    def _on_each(self, asked: Sequence[_Asked], of: Callable[[RemoteTask], float]) -> list[tuple[float, float]]:
+    def _on_each(self, tasks: Sequence[_Task], size_of: Callable[[RemoteTask], float]) -> list[tuple[float, float]]:
         """By machine: what its own tasks come to, and its share of all others'."""
-        own = [0.0] * len(self._sites)
-        for each in asked:
-            own[each.machine] += each.size * of(each.task)
-        others = max(len(self._sites) - 1, 1)
-        return [(mine, (sum(own) - mine) / others) for mine in own]
+        sums = [0.0] * len(self._sites)
+        for task in tasks:
+            sums[task.machine] += task.size * size_of(task.task)
+        num_others = max(len(self._sites) - 1, 1)
+        return [(mine, (sum(sums) - mine) / num_others) for mine in sums]
 
     def _pass_all(
         self, requests: list[tuple[float, float]], answers: list[tuple[float, float]]
@@ -101,13 +101,13 @@ class ExchangeRounds:
             yield iter([Send(asks + gives, (site.sends,))])
             yield iter([Send(is_asked + gets, (site.receives,))])
 
-    def _serve_all(self, tasks: Sequence[_Asked]) -> Iterator[Iterator[Command]]:
+    def _serve_all(self, tasks: Sequence[_Task]) -> Iterator[Iterator[Command]]:
         """What each rank computes for the others, by its one thread: their tasks, and the round itself."""
         costs = self._cluster.costs
-        others = max(len(self._sites) - 1, 1) * self._ranks_each
-        own = [0.0] * len(self._sites)
-        for each in tasks:
-            own[each.machine] += each.size * each.task.core_ms / others + costs.answer_ms
-        for site, mine in zip(self._sites, own, strict=True):
+        num_others = max(len(self._sites) - 1, 1) * self._ranks_each
+        sums_ms = [0.0] * len(self._sites)
+        for task in tasks:
+            sums_ms[task.machine] += task.size * task.task.core_ms / num_others + costs.answer_ms
+        for site, mine_ms in zip(self._sites, sums_ms, strict=True):
             for _ in range(self._ranks_each):
-                yield iter([Compute(sum(own) - mine, 1, site.cores)])
+                yield iter([Compute(sum(sums_ms) - mine_ms, 1, site.cores)])

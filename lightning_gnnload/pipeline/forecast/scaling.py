@@ -143,8 +143,8 @@ def _forecast(measured: MeasuredRun, layout: RunLayout, machine: Machine, cluste
     size = measured.size_of(num_seeds)
     # Trainers with devices gather rows themselves.
     batch_bytes = max(size.num_bytes - (size.num_nodes * measured.data.row_bytes if machine.gpus else 0.0), 0.0)
-    asked = (tasks, measured.gradient_bytes, batch_bytes)
-    step = forecast_step(work, layout, machine.cores, len(machine.gpus), cluster, *asked)
+    traffic = (tasks, measured.gradient_bytes, batch_bytes)
+    step = forecast_step(work, layout, machine.cores, len(machine.gpus), cluster, *traffic)
     global_batch = num_seeds * layout.trainers * cluster.machines
     num_steps = min(measured.num_steps(layout, together), measured.num_seeds / global_batch)
     first_ms = work.making_core_ms + work.wait_ms + work.draw_device_ms

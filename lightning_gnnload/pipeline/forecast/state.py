@@ -60,7 +60,7 @@ class RunState:
         cores_of = [self.clockwork.cores if self.cluster.is_one_host else Cores(cores) for _ in range(count)]
         if first is not None:
             cores_of[0] = first
-        return [Site.of(each, link_gb_s) for each in cores_of]
+        return [Site.of(cores_here, link_gb_s) for cores_here in cores_of]
 
     def owners_of(self, client: int) -> list[Site]:
         """The owners that a client asks: of each part, one of those that have it."""

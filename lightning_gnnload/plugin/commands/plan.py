@@ -97,7 +97,7 @@ def main(arguments: Sequence[str]) -> int:
             machine = _as_recorded(machine, recorded)
             cluster = None if cluster is None else replace(cluster, recorded=recorded.shares)
         plan = Plan.of(measured, machine)
-        forecasts, found = ([], None) if cluster is None else _simulated(options, plan, cluster)
+        forecasts, prospect = ([], None) if cluster is None else _simulated(options, plan, cluster)
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload plan", error)
     _say(console, plan)
@@ -105,10 +105,10 @@ def main(arguments: Sequence[str]) -> int:
     if configuration is not None:
         _write(options.out, plan, configuration, rest, cluster)
         written = [options.out.with_suffix(suffix) for suffix in _SUFFIXES]
-    if found is not None:
+    if prospect is not None:
         console.print(machines_table(forecasts, plan.recommended.layout))
         console.print(f"{machines_headline(forecasts)}.", markup=False, style="bold", highlight=False)
-        for line in answer(found):
+        for line in answer(prospect):
             console.print(line, markup=False, highlight=False)
         written.append(options.out.with_suffix(".machines.png"))
         written[-1].parent.mkdir(parents=True, exist_ok=True)

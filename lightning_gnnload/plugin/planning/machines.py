@@ -163,14 +163,15 @@ def answer(outlook: Outlook) -> list[str]:
         f"{least_s:.3g} and {most_s:.3g} as far as the simulation was off before. It is limited by "
         f"{LIMITS[forecast.step.limit][1]}."
     )
-    for other in outlook.arrangements[1:]:
-        owners = f" ({other.forecast.cluster.owners})" if other.placement == "owners" else ""
-        told = f"does not fit: {other.problem}" if other.problem else f"{other.forecast.epoch_s:.3g} s an epoch."
-        lines.append(f"{_sentence(_ARRANGED[other.placement])}{owners}: {told}")
+    for arrangement in outlook.arrangements[1:]:
+        owners = f" ({arrangement.forecast.cluster.owners})" if arrangement.placement == "owners" else ""
+        epoch = f"{arrangement.forecast.epoch_s:.3g} s an epoch."
+        result = f"does not fit: {arrangement.problem}" if arrangement.problem else epoch
+        lines.append(f"{_sentence(_ARRANGED[arrangement.placement])}{owners}: {result}")
     for gain in outlook.gains:
         saved = 1 - gain.epoch_s / max(forecast.epoch_s, 1e-12)
-        told = f"{gain.epoch_s:.3g} s, {saved:.0%} less" if saved > WORTH else "hardly anything"
-        lines.append(f"{_sentence(gain.name)} would give: {told}.")
+        result = f"{gain.epoch_s:.3g} s, {saved:.0%} less" if saved > WORTH else "hardly anything"
+        lines.append(f"{_sentence(gain.name)} would give: {result}.")
     return lines
 
 
