@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
@@ -27,11 +28,12 @@ class Sleeper(pl.LightningModule):
         super().__init__()
         self.weight = torch.nn.Parameter(torch.zeros(1))
         self.step_ms = step_ms
-        self.marks: list[tuple[float, float]] = []
+        self.marks: list[tuple[float, float, int]] = []
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         time.sleep(self.step_ms / 1e3)
-        self.marks.append((time.monotonic(), time.process_time()))
+        received = psutil.net_io_counters(pernic=True)["cable"].bytes_recv
+        self.marks.append((time.monotonic(), time.process_time(), received))
         return self.weight.sum()
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -58,10 +60,11 @@ def trained(step_ms: float) -> dict[str, float]:
     trainer.fit(model, data)
     if len(model.marks) < FIRST + BATCHES:
         return {}
-    (began_s, began_core_s), (ended_s, ended_core_s) = model.marks[FIRST - 1], model.marks[-1]
+    (began_s, began_core_s, before), (ended_s, ended_core_s, after) = model.marks[FIRST - 1], model.marks[-1]
     return {
         "step_ms": 1e3 * (ended_s - began_s) / BATCHES,
         "trainer_core_ms": 1e3 * (ended_core_s - began_core_s) / BATCHES,
+        "num_bytes": (after - before) / BATCHES,
         "began_s": began_s,
         "ended_s": ended_s,
     }

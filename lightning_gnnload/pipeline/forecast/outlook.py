@@ -134,10 +134,8 @@ def _problem(measured: MeasuredRun, machine: Machine, cluster: Cluster) -> str:
     data = measured.data
     whole = data.graph_bytes + data.feature_bytes
     holders = {"replicated": 1, "collective": cluster.machines, "owners": cluster.parts}[cluster.placement]
-    held = whole / holders + cluster.hot * data.feature_bytes * (cluster.placement == "collective")
+    holder_bytes = whole / holders + cluster.hot * data.feature_bytes * (cluster.placement == "collective")
     room = machine.memory_bytes * _GRAPH_SHARE
-    if held <= room:
+    if holder_bytes <= room:
         return ""
-    return (
-        f"{held / _GB:.3g} GB of the graph and its rows on each machine that has them, where {room / _GB:.3g} are free."
-    )
+    return f"{holder_bytes / _GB:.3g} GB of the graph and its rows on each machine that has them, where {room / _GB:.3g} are free."

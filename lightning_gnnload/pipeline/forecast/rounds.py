@@ -28,7 +28,7 @@ from lightning_gnnload.sample.group.all_to_all import LONGEST_PAUSE_S, SHORTEST_
 
 
 @dataclass(eq=False)
-class _Task:
+class _WaitingTask:
     """A task that a rank of a machine has asked all others for."""
 
     machine: int
@@ -49,17 +49,17 @@ class ExchangeRounds:
         self.passed_ms = 0.0
         self._clockwork = clockwork
         self._sites, self._cluster, self._ranks_each = sites, cluster, ranks_each
-        self._tasks: list[_Task] = []
+        self._tasks: list[_WaitingTask] = []
 
     def ask(self, machine: int, task: RemoteTask, size: float) -> Iterator[Command]:
         """Asks the ranks of all other machines, and waits for the last answer."""
-        waiting = _Task(machine, task, size)
+        waiting = _WaitingTask(machine, task, size)
         self._tasks.append(waiting)
         yield Take(waiting.answered)
 
     def run(self) -> Iterator[Command]:
         """Goes from round to round; after idle ones all ranks pause, longer and longer."""
-        answers: list[_Task] = []
+        answers: list[_WaitingTask] = []
         pause_ms = 1e3 * SHORTEST_PAUSE_S
         while True:
             tasks, self._tasks = self._tasks, []
@@ -70,9 +70,9 @@ class ExchangeRounds:
                 continue
             pause_ms = 1e3 * SHORTEST_PAUSE_S
             requests = self._on_each(tasks, lambda task: task.request_bytes)
-            answered = self._on_each(answers, lambda task: task.answer_bytes)
+            results = self._on_each(answers, lambda task: task.answer_bytes)
             began_ms = self._clockwork.now_ms
-            yield Together(tuple(self._pass_all(requests, answered)))
+            yield Together(tuple(self._pass_all(requests, results)))
             self.passed_ms += self._clockwork.now_ms - began_ms
             yield Off(self._cluster.latency_ms)
             for answered in answers:
@@ -80,7 +80,9 @@ class ExchangeRounds:
             yield Together(tuple(self._serve_all(tasks)))
             answers = tasks
 
-    def _on_each(self, tasks: Sequence[_Task], size_of: Callable[[RemoteTask], float]) -> list[tuple[float, float]]:
+    def _on_each(
+        self, tasks: Sequence[_WaitingTask], size_of: Callable[[RemoteTask], float]
+    ) -> list[tuple[float, float]]:
         """By machine: what its own tasks come to, and its share of all others'."""
         sums = [0.0] * len(self._sites)
         for task in tasks:
@@ -101,7 +103,7 @@ class ExchangeRounds:
             yield iter([Send(asks + gives, (site.sends,))])
             yield iter([Send(is_asked + gets, (site.receives,))])
 
-    def _serve_all(self, tasks: Sequence[_Task]) -> Iterator[Iterator[Command]]:
+    def _serve_all(self, tasks: Sequence[_WaitingTask]) -> Iterator[Iterator[Command]]:
         """What each rank computes for the others, by its one thread: their tasks, and the round itself."""
         costs = self._cluster.costs
         num_others = max(len(self._sites) - 1, 1) * self._ranks_each
