@@ -100,7 +100,7 @@ def test_a_link_that_is_full_sets_the_pace() -> None:
     task = RemoteTask(0, answer_bytes=10e6, core_ms=0.0)  # 10 ms of a link of 1 GB/s
     step = forecast_step(work, RunLayout(threads=4), 16, 1, replace(ASKS, ahead=3), (task,))
     assert step.step_ms == pytest.approx(10.0, rel=0.02)
-    assert (step.limit, step.uses["in"] > 0.93) == ("network", True)
+    assert (step.limit, step.uses["in"] > 0.85) == ("network", True)
     # Two trainers of a machine share its link.
     two = forecast_step(work, RunLayout(way="ddp", trainers=2, threads=4), 16, 2, replace(ASKS, ahead=3), (task,))
     assert two.step_ms == pytest.approx(20.0, rel=0.1)

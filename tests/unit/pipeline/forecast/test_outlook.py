@@ -29,7 +29,7 @@ def test_what_does_not_fit_comes_last_and_links_are_what_helps_those_who_ask() -
     found = outlook(MEASURED, MEASURED.mine, Machine(cores=16, memory_gib=1), SLOW)
     assert found.best.placement == "collective"
     assert [bool(each.problem) for each in found.arrangements] == [False, True, True]
-    assert "GB of the graph and its rows on each machine" in found.arrangements[-1].problem
+    assert "GB of the graph and its rows on each that has them" in found.arrangements[-1].problem
     assert found.best.forecast.step.limit == "network"
     gains = {gain.name: gain.epoch_s for gain in found.gains}
     assert gains["links twice as fast"] < 0.7 * found.best.forecast.epoch_s
