@@ -138,4 +138,5 @@ def _problem(measured: MeasuredRun, machine: Machine, cluster: Cluster) -> str:
     room = machine.memory_bytes * _GRAPH_SHARE
     if holder_bytes <= room:
         return ""
-    return f"{holder_bytes / _GB:.3g} GB of the graph and its rows on each that has them, where {room / _GB:.3g} are free."
+    needed_gb, room_gb = holder_bytes / _GB, room / _GB
+    return f"{needed_gb:.3g} GB of the graph and its rows on each that has them, where {room_gb:.3g} are free."
