@@ -86,6 +86,9 @@ def test_replicas_share_the_clients_of_a_part() -> None:
     shared = step_ms(STEP, RunLayout(threads=4), replace(OWNERS, owners=2), task)
     own = step_ms(STEP, RunLayout(threads=4), replace(OWNERS, owners=4, replicas=2), task)
     assert (shared, own) == pytest.approx((40, 20), rel=0.05)
+    # A message goes to each part, not to each owner.
+    told = replace(OWNERS, machines=1, replicas=2, costs=MessageCosts(10.0, 0.0, 1e6, 1e6))
+    assert step_ms(STEP, RunLayout(), told, LITTLE) == pytest.approx(2 * 10, rel=0.01)
     with pytest.raises(PlanError, match="replicas is 3 with 4 owners"):
         replace(OWNERS, replicas=3)
 
