@@ -199,4 +199,5 @@ def _fullest(sites: list[Site]) -> float:
 
 
 def training_limit(work: BatchWork) -> str:
+    """Names what a trainer waits for in a step: ``"device"``, or ``"training"`` on the processor."""
     return "device" if work.train_device_ms > work.train_fixed_ms + work.train_work_ms else "training"

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.machines import ENGINES
 from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
 from lightning_gnnload.ingest.report import as_text, preview_text
 from lightning_gnnload.ingest.spec import GraphSpec
@@ -21,6 +22,7 @@ written, or could be (--check), and 2 if a table or graph.yaml is at fault.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes the graph folder that a description of tables stands for; returns the exit code."""
     parser = Parser("gnnload build", description=__doc__, epilog=_EPILOG)
     parser.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
     parser.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")
@@ -37,6 +39,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="where SQL may read files, beside the folder of graph.yaml; may be repeated",
     )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="local", help="ray: the machines of a Ray cluster, which all reach OUT"
+    )
     options = parser.parse_args(arguments)
     try:
         check_target(options.folder, "graph", overwrite=options.overwrite)
@@ -51,6 +56,7 @@ def main(arguments: Sequence[str]) -> int:
             overwrite=options.overwrite,
             transforms=options.transforms,
             keep=not options.check,
+            engine=options.engine,
         )
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload build", error)
