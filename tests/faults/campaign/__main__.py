@@ -28,9 +28,10 @@ from tests.faults.campaign.owners import Owners
 from tests.faults.campaign.resumes import Resumes
 from tests.faults.campaign.stops import Stops
 from tests.faults.campaign.strangers import Strangers
+from tests.faults.campaign.trainings import Trainings
 
 ATTACKS: dict[str, type[Attack]] = {
-    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes, Owners)
+    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes, Owners, Trainings)
 }
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 _BEGIN = "<!-- campaign: begin, written by python -m tests.faults.campaign --docs -->"
