@@ -20,14 +20,13 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload import partition_graph
 from lightning_gnnload.owners.address import Address
 from tests.faults.campaign import training
 from tests.faults.campaign.attack import Attack, Verdict
 from tests.faults.campaign.cases import Case, write_secret
-from tests.faults.campaign.harms import ANSWERS_S
+from tests.faults.campaign.harms import ANSWERS_S, PASSES_S
 from tests.faults.campaign.jobs import LIMIT_S, Jobs, ends
-from tests.integration.scripts import launch, toy
+from tests.integration.scripts import launch
 from tests.integration.scripts.meeting import by_lightning, free_port
 
 SCRIPT = Path(training.__file__)
@@ -119,7 +118,6 @@ class Trainings(Attack):
 
     def __init__(self, jobs: Jobs) -> None:
         super().__init__(jobs)
-        self._parts: Path | None = None
         self._whole: dict[int, dict[str, Any]] = {}
 
     def obstacle(self, way: str) -> str:
@@ -132,7 +130,7 @@ class Trainings(Attack):
         kind = choose.choice(kinds)
         wanted = self._undisturbed(1 if kind == "alone" else 2, folder.parent.parent)
         with ExitStack() as stack:
-            case = Case(folder, self._prepared(folder.parent.parent), choose, "", stack)
+            case = Case(folder, self.jobs.parts, choose, "", stack)
             head = shutil.copytree(case.parts, folder / "head", ignore=shutil.ignore_patterns("part-*"))
             job = OwnedJob(kind, folder / "job", head, case.addresses, folder / "secret")
             came = lose(case, job, wanted)
@@ -140,13 +138,6 @@ class Trainings(Attack):
         if came == SAME and job.longest_pause_s > most_s:
             came = f"{SAME}, late"
         return Verdict(came, f"{kind}\n{job.output}", figures)
-
-    def _prepared(self, root: Path) -> Path:
-        """Returns a partition's folder that all trials share."""
-        if self._parts is None:
-            self._parts = root / "trainings-parts"
-            partition_graph(toy.toy_data(), self._parts, 2, "random", hops=0, progress=False)
-        return self._parts
 
     def _undisturbed(self, num_trainers: int, root: Path) -> dict[str, Any]:
         """Trains over the whole graph in peace, once for each number of trainers."""
@@ -245,7 +236,7 @@ def _room(disk: Path) -> int:
 FULL_DISK = "checkpoints on a full disk"
 _ANY, _HERE = ("alone", "ddp", "factored", "nodes"), ("alone", "ddp", "factored")
 LOSSES: dict[str, tuple[Callable[[Case, OwnedJob, dict[str, Any]], str], tuple[str, ...], float]] = {
-    "owners killed, a replica left": (replicas_killed, _ANY, ANSWERS_S),
+    "owners killed, a replica left": (replicas_killed, _ANY, PASSES_S),
     "an owner killed, started again": (owner_killed, _ANY, ANSWERS_S),
     "a trainer killed": (rank_killed, _HERE, LIMIT_S),
     "a sampler killed": (sampler_killed, ("factored",), LIMIT_S),
