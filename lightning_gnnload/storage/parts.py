@@ -133,9 +133,9 @@ class StoredParts(Sequence[Part]):
 
     def _load(self, number: int, verify: bool) -> Part:
         if self._bare is not None:
-            part = self._bare._load(number, verify) if verify else self._bare[number]
-            assert part.graph.origin is not None, "_check_origin has seen it"
-            return part if self._x is None else replace(part, x=select_rows(self._x, part.graph.origin.node_ids))
+            bare = self._bare._load(number, verify) if verify else self._bare[number]
+            assert bare.graph.origin is not None, "_check_origin has seen it"
+            return bare if self._x is None else replace(bare, x=select_rows(self._x, bare.graph.origin.node_ids))
         starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
         with self._opened(number) as part:
             folder, arrays = part.path, map_arrays(part, verify)

@@ -30,6 +30,7 @@ from tests.unit.toy import content
 SAMPLER = NeighborSampler([4, 3], edge_ids=True)
 ANSWERS_AGAIN_S = 10.0
 DATA = graph_data()
+BOTH_FRONTS = pytest.mark.parametrize("scheme", ["", pytest.param("grpc://", marks=RunIf(extras="flight"))])
 MANY_ROWS = Message({"operation": "rows", "part": 0, "table": "x"}, {"rows": np.zeros(10**6, np.uint8)}).to_bytes()
 """A request whose answer, of 20 MB, no socket takes."""
 
@@ -116,7 +117,7 @@ def test_owners_are_killed_at_random_moments(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-@pytest.mark.parametrize("scheme", ["", pytest.param("grpc://", marks=RunIf(extras="flight"))])
+@BOTH_FRONTS
 def test_it_ends_in_a_second_though_clients_are_connected(folder: Path, number: signal.Signals, scheme: str) -> None:
     """One waits, one does not read its answer, and one does not say who it is."""
     with started(folder, "--listen", f"{scheme}127.0.0.1:0") as owner:
@@ -158,8 +159,9 @@ def test_connections_of_who_is_gone_are_closed_at_once(folder: Path) -> None:
         owners.close()
 
 
-def test_strangers_are_turned_away_though_the_log_is_full(folder: Path) -> None:
-    with started(folder, log=Path("/dev/full")) as owner:
+@BOTH_FRONTS
+def test_strangers_are_turned_away_though_the_log_is_full(folder: Path, scheme: str) -> None:
+    with started(folder, "--listen", f"{scheme}127.0.0.1:0", log=Path("/dev/full")) as owner:
         address = Address.parse(owner.wait_until_ready())
         for _ in range(3):
             with pytest.raises(StrangerError):
