@@ -13,7 +13,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -35,6 +35,7 @@ NUM_KILLS = 5
 _NUM_DEVICES = {"alone": 1, "ddp": 2, "factored": 3, "nodes": 2}
 """Of each kind of job (training.py), on each of its machines."""
 _NUM_STEPS = 20 * training.NUM_EPOCHS
+_LATEST = _NUM_STEPS - training.SAVE_EACH  # by when something is lost, so that some of the training is left
 
 
 class OwnedJob:
@@ -183,7 +184,7 @@ def rank_killed(case: Case, job: OwnedJob, wanted: dict[str, Any]) -> str:
     """The job is started again, and goes on from its last checkpoint, with the same owners."""
     case.name(case.own("0"), case.own("1"))
     with job.start() as jobs:
-        job.reach(jobs, case.choose.randrange(1, _NUM_STEPS))
+        job.reach(jobs, case.choose.randrange(1, _LATEST))
         job.kill("trainer", case.choose.randrange(len(wanted)))
         if any(ends(each, LIMIT_S) == "hung" for each in jobs):
             return "hung"
@@ -195,7 +196,7 @@ def sampler_killed(case: Case, job: OwnedJob, wanted: dict[str, Any]) -> str:
     """Trainers take its work over, and ask owners themselves."""
     case.name(case.own("0"), case.own("1"))
     with job.start() as jobs:
-        job.reach(jobs, case.choose.randrange(1, _NUM_STEPS))
+        job.reach(jobs, case.choose.randrange(1, _LATEST))
         job.kill("sampler", 2)
         return job.came(jobs, wanted)
 
@@ -204,7 +205,7 @@ def samplers_machine_killed(case: Case, job: OwnedJob, wanted: dict[str, Any]) -
     """Mini-batches came from it over TCP."""
     case.name(case.own("0"), case.own("1"))
     with job.start() as jobs:
-        job.reach(jobs, case.choose.randrange(1, _NUM_STEPS))
+        job.reach(jobs, case.choose.randrange(1, _LATEST))
         jobs[1].kill()
         return job.came(jobs[:1], wanted)
 
@@ -218,7 +219,9 @@ def disk_filled(case: Case, job: OwnedJob, wanted: dict[str, Any]) -> str:
     case.name(case.own("0"), case.own("1"))
     with job.start() as jobs:
         job.reach(jobs, training.SAVE_EACH + 1)
-        (disk / "filler").write_bytes(bytes(_room(disk)))
+        with suppress(OSError), (disk / "filler").open("wb", buffering=0) as filler:
+            while filler.write(bytes(1 << 10)):
+                pass
         if any(ends(each, LIMIT_S) == "hung" for each in jobs):
             return "hung"
         if jobs[0].returncode == 0 or "No space left on device" not in jobs[0].output:
@@ -226,11 +229,6 @@ def disk_filled(case: Case, job: OwnedJob, wanted: dict[str, Any]) -> str:
     subprocess.run(["mount", "-o", "remount,size=16m", str(disk)], check=True)
     with job.start() as jobs:
         return job.came(jobs, wanted)
-
-
-def _room(disk: Path) -> int:
-    told = os.statvfs(disk)
-    return told.f_bavail * told.f_bsize
 
 
 FULL_DISK = "checkpoints on a full disk"
