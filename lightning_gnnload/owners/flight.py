@@ -49,7 +49,7 @@ _NONCE_BYTES = 32
 _MOST_WORDS_BYTES = 1 << 16
 _MOST_CALLS = 256
 """That are answered at once; others wait."""
-_CLOSE_S = 0.5
+_CLOSE_S = 2.0
 _EMPTY = np.empty(0, np.uint8)
 _first_pid: int | None = None
 
