@@ -232,10 +232,10 @@ def disk_filled(case: Case, job: OwnedJob, wanted: dict[str, Any]) -> str:
 
 
 FULL_DISK = "checkpoints on a full disk"
-_ANY, _HERE = ("alone", "ddp", "factored", "nodes"), ("alone", "ddp", "factored")
+_HERE = ("alone", "ddp", "factored")
 LOSSES: dict[str, tuple[Callable[[Case, OwnedJob, dict[str, Any]], str], tuple[str, ...], float]] = {
-    "owners killed, a replica left": (replicas_killed, _ANY, PASSES_S),
-    "an owner killed, started again": (owner_killed, _ANY, ANSWERS_S),
+    "owners killed, a replica left": (replicas_killed, _HERE, PASSES_S),
+    "an owner killed, started again": (owner_killed, _HERE, ANSWERS_S),
     "a trainer killed": (rank_killed, _HERE, LIMIT_S),
     "a sampler killed": (sampler_killed, ("factored",), LIMIT_S),
     "the samplers' machine killed": (samplers_machine_killed, ("nodes",), LIMIT_S),
