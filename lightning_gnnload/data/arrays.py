@@ -134,7 +134,6 @@ def tensor_view(array: np.ndarray) -> torch.Tensor:
     return torch.from_numpy(np.asarray(_ShownWriteable(array)))
 
 
-
 class _ShownWriteable:
     """Shows NumPy read-only memory, such as a mapped file's, as if it could be written to: torch has no read-only
     tensors, and warns of such arrays."""
