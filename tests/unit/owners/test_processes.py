@@ -129,7 +129,7 @@ def test_it_ends_in_a_second_though_clients_are_connected(folder: Path, number: 
             owner.process.send_signal(number)
             begun = time.monotonic()
             assert owner.process.wait(10) == 0
-            assert time.monotonic() - begun < 3 * launch.PATIENCE  # within one on a machine that is idle
+            assert time.monotonic() - begun < 4 * launch.PATIENCE  # within one on a machine that is idle
         # Of the stranger it may tell that it is gone.
         assert "Traceback" not in owner.told()
         for connection in (idle, reads_not):
