@@ -16,7 +16,7 @@ import pytest
 
 from lightning_gnnload import NeighborSampler, load_partition, partition_graph
 from lightning_gnnload.errors import OwnerLostError, PartitionMismatchError, StrangerError
-from lightning_gnnload.owners.address import Address
+from lightning_gnnload.owners.address import GRPC, TCP, Address
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.ways import open_connection
 from lightning_gnnload.sample.group.messages import Message
@@ -29,6 +29,7 @@ from tests.unit.toy import content
 
 SAMPLER = NeighborSampler([4, 3], edge_ids=True)
 ANSWERS_AGAIN_S = 10.0
+FLIGHT = pytest.param(GRPC, marks=RunIf(extras="flight"))
 DATA = graph_data()
 BOTH_FRONTS = pytest.mark.parametrize("scheme", ["", pytest.param("grpc://", marks=RunIf(extras="flight"))])
 MANY_ROWS = Message({"operation": "rows", "part": 0, "table": "x"}, {"rows": np.zeros(10**6, np.uint8)}).to_bytes()
@@ -75,8 +76,10 @@ def test_an_owner_is_killed_and_comes_back_at_another_port(folder: Path) -> None
         owners.close()
 
 
-def test_a_frozen_owner_is_found_by_the_deadline(folder: Path) -> None:
-    with started(folder) as first, started(folder) as second:
+@pytest.mark.parametrize("scheme", [TCP, FLIGHT])
+def test_a_frozen_owner_is_found_by_the_deadline(folder: Path, scheme: str) -> None:
+    listen = ["--listen", f"{scheme}://127.0.0.1:0"]
+    with started(folder, *listen) as first, started(folder, *listen) as second:
         processes = {first.wait_until_ready(): first, second.wait_until_ready(): second}
         owners = connected(folder, list(processes), deadline_s=0.5)
         sampled(owners, 0)
