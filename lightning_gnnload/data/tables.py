@@ -177,7 +177,7 @@ def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, edge_type:
             f"edge table {name!r} has {store.shape[0]} rows, but there are {num_edges} edges of this type; one row an "
             f"edge is needed."
         )
-    if graph.edge_order is None:
+    if not graph.has("edge_order"):
         raise GraphDataError(
             f"edge table {name!r}: its rows cannot be matched with edges, because the graph did not keep the order of "
             f"its edge lists. Build the graph with Graph.from_hetero(..., keep_order=True)."

@@ -17,11 +17,6 @@ def carried(data: GraphData, *, features: bool) -> GraphData:
     data, reasons = copy(data), []
     if not features:
         data.x, data.y, data.tables, data.edge_x, data.edge_tables = None, None, {}, None, {}
-    if data.graph.types is not None and data.edge_tables:
-        reasons.append(
-            f"edge tables {', '.join(data.edge_tables)}, whose rows are numbered by type where edges are by their place"
-        )
-        data.edge_tables = {}
     if aggregates := [name for name in data.aggregates if name in data.tables]:
         reasons.append(f"tables {', '.join(aggregates)}, aggregates of a graph that trainers cannot compare them with")
         data.tables = {name: table for name, table in data.tables.items() if name not in aggregates}

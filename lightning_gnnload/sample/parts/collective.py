@@ -15,7 +15,7 @@ from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.group import RankGroup, SamplingGroup
-from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
+from lightning_gnnload.sample.parts import layer_nodes, lists  # noqa: F401  what ranks do for each other
 from lightning_gnnload.sample.parts.links import PartLookup
 
 
