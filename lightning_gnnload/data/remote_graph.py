@@ -142,9 +142,10 @@ def _list_array(name: str) -> property:
             raise RemoteListsError(
                 f"{name}: the graph's lists are not on this machine, but with the owners of its parts. With "
                 "GraphDataModule(graph='remote') these draw mini-batches; but what reads lists itself cannot: "
-                "order='proximity', policy='degree-ratio', edge_time=True, edge weights, types and ids in "
-                "batches of other libraries' formats, inference by layers, devices. Leave that out, or give the whole "
-                "graph in place of the partition."
+                "order='proximity', policy='degree-ratio', ids of edges in batches of other libraries' formats, "
+                "inference by layers, devices. Leave that out, or give the whole graph in place of the partition. "
+                "edge_weight, edge_type and edge_time come as rows of edges where the partition was made with "
+                "edge_columns=[...] (gnnload partition --edge-columns)."
             )
         return None
 

@@ -177,9 +177,10 @@ def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     graph, arrays = data.graph, data_arrays(data)
     arrays.pop(RANKED, None)  # which is written with the numbering, whatever parts hold
     arrays["out_degrees"] = tensor_view(graph.out_degrees().astype(_index_dtype(graph.num_edges)))
-    if data.edge_stores:
-        starts = {LIST_STARTS: graph.indptr} if graph.run_ptr is None else {RUN_STARTS: graph.run_ptr}
-        arrays |= {name: tensor_view(array) for name, array in starts.items()}
+    if graph.run_ptr is not None:  # by which the types of edges are known, too
+        arrays[RUN_STARTS] = tensor_view(graph.run_ptr)
+    elif data.edge_stores:
+        arrays[LIST_STARTS] = tensor_view(graph.indptr)
     for name, array in raw_stores(stores_by_array(data)).items():
         if isinstance(array, torch.Tensor):  # the scale and offset of a quantised table
             arrays[name] = array

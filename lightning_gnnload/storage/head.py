@@ -13,12 +13,14 @@ import torch
 
 from lightning_gnnload.data.arrays import as_array
 from lightning_gnnload.data.derived import run_bounds
+from lightning_gnnload.data.edge_lists import list_begins
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.data.row_places import EdgePlaces, Places, RowPlaces
+from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import GraphDataError, GraphFormatError
 from lightning_gnnload.storage.graphs import OpenedStores, open_data, open_types
@@ -89,7 +91,7 @@ def parted_tables(
     for name, entry in rows.items():
         dtype, shape = array_shape(path, name, entry)
         row_places: Places
-        if name == "edge_x" or name.startswith("edge."):
+        if name == "edge_x" or name.startswith(EDGE_PREFIX):
             row_places = edges(name)
             if shape[:1] != [num_edges := int(row_places.list_starts[-1])]:
                 raise GraphFormatError(f"{name} must have a row for each of {num_edges} edges.")
@@ -110,17 +112,19 @@ def _edge_places(
 
     @cache
     def of_type(number: int | None) -> EdgePlaces:
-        run_ptr = _run_ptr(types, arrays, num_edges)
-        if types is None or number is None or run_ptr is None:
-            list_starts = _starts(arrays, LIST_STARTS, len(numbering["new_ids"]), num_edges, np.int64)
-            return EdgePlaces.over(RowPlaces.over(**numbering, nodes=range(len(numbering["new_ids"]))), list_starts)
-        begins, ends = run_bounds(types, run_ptr, number)
-        nodes = types.range_of(types.edge_types[number][2])
-        return EdgePlaces.over(RowPlaces.over(**numbering, nodes=nodes), np.append(0, np.cumsum(ends - begins)))
+        run_ptr, nodes = _run_ptr(types, arrays, num_edges), range(len(numbering["new_ids"]))
+        if types is None or run_ptr is None:
+            list_starts = _starts(arrays, LIST_STARTS, len(nodes), num_edges, np.int64)
+        elif number is None:
+            list_starts = list_begins(types, run_ptr)
+        else:
+            begins, ends = run_bounds(types, run_ptr, number)
+            nodes, list_starts = types.range_of(types.edge_types[number][2]), np.append(0, np.cumsum(ends - begins, dtype=np.int64))
+        return EdgePlaces.over(RowPlaces.over(**numbering, nodes=nodes), list_starts)
 
     def of(name: str) -> EdgePlaces:
-        # "edge.<column>.<edge type>"
-        return of_type(None if types is None else types.edge_type_number(name.split(".", 2)[-1]))
+        _, _, type_key = name.removeprefix(EDGE_PREFIX).partition(".")
+        return of_type(types.edge_type_number(type_key) if types is not None and type_key else None)
 
     return of
 
