@@ -50,8 +50,8 @@ class DerivedArrays:
         assert run_ptr is not None
 
         def count() -> np.ndarray:
-            begins_and_ends = (run_bounds(types, run_ptr, edge_type) for edge_type in range(len(types.edge_types)))
-            counts = [ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64) for begins, ends in begins_and_ends]
+            all_bounds = (run_bounds(types, run_ptr, edge_type) for edge_type in range(len(types.edge_types)))
+            counts = [stops.sum(dtype=np.int64) - begins.sum(dtype=np.int64) for begins, stops in all_bounds]
             return np.array(counts, np.int64)
 
         return self._derive("num_edges_by_type", count)

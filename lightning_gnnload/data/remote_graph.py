@@ -111,8 +111,8 @@ class RemoteGraph(Graph):
         assert run_ptr is not None
 
         def first_rows() -> tuple[np.ndarray, np.ndarray]:
-            begins, ends = run_bounds(types, run_ptr, edge_type)
-            counts = ends - begins
+            begins, stops = run_bounds(types, run_ptr, edge_type)
+            counts = stops - begins
             return np.ascontiguousarray(begins), np.cumsum(counts, dtype=np.int64) - counts
 
         begins, rows = self._derive(f"rows of edge type {edge_type}", first_rows)

@@ -43,7 +43,7 @@ def sample_layers(
     edge_ids: bool = False,
     num_drawn: int = 0,
     weights: np.ndarray | None = None,
-    drawn: tuple[np.ndarray, np.ndarray] | None = None,
+    draws: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
@@ -56,7 +56,7 @@ def sample_layers(
     add up to 1; ``keep_known``, not with ``"dsp"``, keeps all edges from nodes that the batch has anyway. The first
     ``num_drawn`` seeds are known already, and no destinations of the first hop, so that one hop of a longer batch can
     be drawn by itself. ``weights``, float32 or float64 ``[E]``, are those by which edges count and are drawn.
-    ``drawn``, with ``"fastgcn"``, are nodes and factors that :func:`.draw_nodes` has drawn, int64 and float64 ``[n]``,
+    ``draws``, with ``"fastgcn"``, are nodes and factors that :func:`.draw_nodes` has drawn, int64 and float64 ``[n]``,
     which each hop then takes; it draws none, and needs no tree.
 
     Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or a batch
@@ -75,8 +75,8 @@ def sample_layers(
     num_drawn = as_integer("num_drawn", num_drawn)
     if not 0 <= num_drawn <= len(inputs.seeds):
         raise SamplerConfigError(f"num_drawn is {num_drawn}, but there are {len(inputs.seeds)} seeds.")
-    if drawn is not None:
-        _check_drawn(drawn, method, len(inputs.indptr) - 1)
+    if draws is not None:
+        _check_draws(draws, method, len(inputs.indptr) - 1)
     elif method == "fastgcn":
         check_array("importance_tree", importance_tree, (np.int64,), 1, SamplerConfigError)
         if importance_tree is not None and importance_tree.shape != inputs.indptr.shape:
@@ -89,7 +89,7 @@ def sample_layers(
             inputs.native,
             budgets,
             LAYER_METHODS.index(method),
-            importance_tree if method == "fastgcn" and drawn is None else None,
+            importance_tree if method == "fastgcn" and draws is None else None,
             as_flag("replace", replace),
             as_flag("normalize", normalize),
             keep_known,
@@ -97,7 +97,7 @@ def sample_layers(
             as_flag("edge_ids", edge_ids),
             num_drawn,
             weights,
-            *((None, None) if drawn is None else drawn),
+            *((None, None) if draws is None else draws),
         )
     )
 
@@ -161,8 +161,8 @@ def _as_tree(entries: np.ndarray) -> np.ndarray:
     return entries
 
 
-def _check_drawn(drawn: tuple[np.ndarray, np.ndarray], method: str, num_nodes: int) -> None:
-    nodes, factors = drawn
+def _check_draws(draws: tuple[np.ndarray, np.ndarray], method: str, num_nodes: int) -> None:
+    nodes, factors = draws
     check_array("drawn nodes", nodes, (np.int64,), 1, SamplerConfigError)
     check_array("drawn factors", factors, (np.float64,), 1, SamplerConfigError, count=len(nodes))
     if method != "fastgcn" or (len(nodes) and not (nodes.min() >= 0 and nodes.max() < num_nodes)):

@@ -148,9 +148,9 @@ class DenseLists(TypedLists):
 
     def bounds(self, nodes: np.ndarray, edge_type: int) -> tuple[np.ndarray, np.ndarray]:
         first, stride, first_node, num_nodes = self.places[edge_type]
-        places = nodes - first_node
-        has_run = (places >= 0) & (places < num_nodes)
-        runs = np.where(has_run, first + places * stride, 0)
+        offsets = nodes - first_node
+        has_run = (offsets >= 0) & (offsets < num_nodes)
+        runs = np.where(has_run, first + offsets * stride, 0)
         begins = self.run_ptr[runs].astype(np.int64)
         return begins, np.where(has_run, self.run_ptr[runs + has_run], begins).astype(np.int64)
 

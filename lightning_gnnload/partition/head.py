@@ -15,8 +15,8 @@ from lightning_gnnload.errors import PartitionError, warn
 def carried(data: GraphData, *, features: bool, edge_columns: Sequence[str] = ()) -> GraphData:
     """Returns what parts whose lists lie with their owners carry of the data, and warns of what they do not.
 
-    ``features`` False leaves labels and all rows of features out, as was asked for; ``edge_columns`` of the graph become
-    edge tables. PartitionError: it does not have one of them.
+    ``features`` False leaves labels and all rows of features out, as was asked for; ``edge_columns`` of the graph
+    become edge tables. PartitionError: it does not have one of them.
     """
     data, reasons = copy(data), []
     if not features:

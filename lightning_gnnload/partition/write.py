@@ -150,16 +150,16 @@ class OwnRows:
     ) -> tuple[int, Iterator[memoryview]]:
         """Returns the number of rows, and the rows, of the edges of own nodes' lists: all, or those of one type."""
         graph, number = self._graph, None
-        begins, ends = graph.indptr[:-1], graph.indptr[1:]
+        begins, stops = graph.indptr[:-1], graph.indptr[1:]
         if edge_type is not None:
             types, run_ptr = graph.types, graph.run_ptr
             assert types is not None
             assert run_ptr is not None
             number, targets = types.edge_type_number(edge_type), types.range_of(edge_type[2])
-            begins, ends = (bounds.astype(np.int64) for bounds in run_bounds(types, run_ptr, number))
+            begins, stops = (bounds.astype(np.int64) for bounds in run_bounds(types, run_ptr, number))
             low, high = np.searchsorted(own_nodes, (targets.start, targets.stop))
             own_nodes = own_nodes[low:high] - targets.start
-        degrees = ends[own_nodes] - begins[own_nodes]
+        degrees = stops[own_nodes] - begins[own_nodes]
 
         def chunks() -> Iterator[memoryview]:
             chunk_edges = max(CHUNK_BYTES // max(store.row_bytes, 8), 1)

@@ -168,12 +168,12 @@ class LayerSampler(Sampler):
         names = np.asarray(group.partition.node_ids)
         settings = {name: getattr(self, name) for name in ("replace", "normalize", "edge_ids")}
         settings["weighted"] = "edge_weight" in columns
-        of_graph = LayerNodes(group, keep_known=self.keep_known, **settings)
+        layer_nodes = LayerNodes(group, keep_known=self.keep_known, **settings)
 
         def draw_apart(nodes: np.ndarray, first: int, budget: int, key: DrawKey) -> HopEdges | None:
             """Draws a layer of which not all is taken, without moving its lists; None where these are to be pulled."""
             if self.method == "fastgcn":
-                return of_graph.draw(nodes, first, budget, key, paradigm)
+                return layer_nodes.draw(nodes, first, budget, key, paradigm)
             if self.method == "ladies" or paradigm == "pull":
                 return None
             # Draws are named by the first seed's id in the whole graph, as they are without parts.
@@ -181,8 +181,8 @@ class LayerSampler(Sampler):
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             budget = self.budgets[hop]
-            if budget > 0 and len(nodes) > first and (drawn := draw_apart(nodes, first, budget, key)) is not None:
-                return drawn
+            if budget > 0 and len(nodes) > first and (layer_edges := draw_apart(nodes, first, budget, key)) is not None:
+                return layer_edges
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
             # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)

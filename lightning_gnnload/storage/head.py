@@ -118,8 +118,9 @@ def _edge_places(
         elif number is None:
             list_starts = list_begins(types, run_ptr)
         else:
-            begins, ends = run_bounds(types, run_ptr, number)
-            nodes, list_starts = types.range_of(types.edge_types[number][2]), np.append(0, np.cumsum(ends - begins, dtype=np.int64))
+            begins, stops = run_bounds(types, run_ptr, number)
+            nodes = types.range_of(types.edge_types[number][2])
+            list_starts = np.append(0, np.cumsum(stops - begins, dtype=np.int64))
         return EdgePlaces.over(RowPlaces.over(**numbering, nodes=nodes), list_starts)
 
     def of(name: str) -> EdgePlaces:

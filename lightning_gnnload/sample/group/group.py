@@ -144,8 +144,8 @@ class SamplingGroup(ABC):
         with self._making:
             if name not in self._made:
                 self._made[name] = make()
-            made: T = self._made[name]
-            return made
+            value: T = self._made[name]
+            return value
 
     @abstractmethod
     def close(self) -> None:

@@ -146,10 +146,10 @@ def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool, st
             "names": narrow(names, group.partition.num_nodes),
             "numbers": narrow(numbers, walks.num_walks),
         }
-        taken = np.empty(len(nodes), np.int64)
+        arrivals = np.empty(len(nodes), np.int64)
         for answer in group.ask("step", nodes, _settings(walks, key, weighted, steps, t), columns):
-            taken[answer.positions] = answer.numbers("steps", num_steps, len(answer.positions))
-        return taken >> FATE_BITS, taken & (1 << FATE_BITS) - 1
+            arrivals[answer.positions] = answer.numbers("steps", num_steps, len(answer.positions))
+        return arrivals >> FATE_BITS, arrivals & (1 << FATE_BITS) - 1
 
     return take_step
 

@@ -47,22 +47,22 @@ class LayerNodes:
         tree = self._tree()
         if not self.replace and budget >= tree[0]:
             return None
-        known = np.asarray(self.group.partition.node_ids)[nodes]
-        drawn, factors = np.empty(0, np.int64), np.empty(0)
+        names = np.asarray(self.group.partition.node_ids)[nodes]
+        chosen, factors = np.empty(0, np.int64), np.empty(0)
         if tree[0]:
-            drawn, factors = ops.draw_nodes(tree, budget, key, int(known[0]), replace=self.replace)
+            chosen, factors = ops.draw_nodes(tree, budget, key, int(names[0]), replace=self.replace)
         if self.keep_known:
-            is_new = ~np.isin(drawn, known)
-            drawn = np.concatenate([drawn[is_new], known])
-            factors = np.concatenate([factors[is_new], np.ones(len(known))])
+            is_new = ~np.isin(chosen, names)
+            chosen = np.concatenate([chosen[is_new], names])
+            factors = np.concatenate([factors[is_new], np.ones(len(names))])
         settings = {name: getattr(self, name) for name in ("normalize", "edge_ids", "weighted")}
         frontier, weights = nodes[first:], ["edge_weight"] if self.weighted else []
         if paradigm == "pull":
             graph, new_ids = pull_lists(self.group, frontier, [*weights, *(["edge_starts"] if self.edge_ids else [])])
-            edges = _kept_edges(graph, np.arange(len(frontier)), drawn, factors, **settings)
+            edges = _kept_edges(graph, np.arange(len(frontier)), chosen, factors, **settings)
             return replace(edges, neighbors=new_ids[edges.neighbors])
-        shared = {"drawn": narrow(drawn, self.group.partition.num_nodes), "factors": factors}
-        answers = self.group.ask("kept", frontier, settings, shared=shared)
+        shared = {"drawn": narrow(chosen, self.group.partition.num_nodes), "factors": factors}
+        answers = self.group.ask("edges_from", frontier, settings, shared=shared)
         return edges_of(self.group, answers, len(frontier), columns_that(edge_weight=True, edge_ids=self.edge_ids))
 
     def _tree(self) -> np.ndarray:
@@ -71,7 +71,7 @@ class LayerNodes:
         def ask() -> np.ndarray:
             num_nodes = self.group.partition.num_nodes
             totals = np.zeros(num_nodes, np.int64)
-            for answer in self.group.ask_all("importances", {"weighted": self.weighted}):
+            for answer in self.group.ask_all("importance_sums", {"weighted": self.weighted}):
                 nodes = answer.numbers("nodes", num_nodes)
                 totals[nodes] += answer.numbers("sums", MOST, len(nodes))
             return ops.tree_of(totals)
@@ -85,9 +85,9 @@ class _KeptEdges(Sampler):
     num_layers = 1
 
     def __init__(
-        self, drawn: np.ndarray, factors: np.ndarray, *, normalize: bool, edge_ids: bool, weighted: bool
+        self, sources: np.ndarray, factors: np.ndarray, *, normalize: bool, edge_ids: bool, weighted: bool
     ) -> None:
-        self.drawn, self.factors = drawn, factors
+        self.sources, self.factors = sources, factors
         self.normalize, self.edge_ids, self.weighted = normalize, edge_ids, weighted
 
     def draw(self, graph: Graph, draw: Draw, memory: np.ndarray) -> SampleLayout:
@@ -98,7 +98,7 @@ class _KeptEdges(Sampler):
             normalize=self.normalize,
             edge_ids=self.edge_ids,
             weights=graph.weight_drawn_by if self.weighted else None,
-            drawn=(self.drawn, self.factors),
+            draws=(self.sources, self.factors),
         )
 
 
@@ -110,7 +110,7 @@ def _kept_edges(graph: Graph, rows: np.ndarray, names: np.ndarray, factors: np.n
 
 
 @operation
-def importances(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def importance_sums(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Tells what the part's lists add to the importance of nodes, by their ids in the whole graph."""
     graph = owned.graph
     weights = graph.weight_drawn_by if task.about["weighted"] else None
@@ -120,7 +120,7 @@ def importances(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[s
 
 
 @operation
-def kept(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
+def edges_from(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Keeps the edges from nodes that were drawn elsewhere."""
     names, factors = task.numbers("drawn", owned.num_nodes).astype(np.int64), task.arrays["factors"]
     if factors.dtype != np.float64 or len(factors) != len(names):

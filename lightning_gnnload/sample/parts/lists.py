@@ -114,9 +114,9 @@ def take_steps(
         begins, run_ends = graph.typed_lists.bounds(rows, edge_type)
         is_run = begins < run_ends
         at, which = np.unique(begins[is_run], return_inverse=True)
-        ends = np.zeros_like(at)
-        ends[which] = run_ends[is_run]
-        indptr = np.concatenate([[0], np.stack([at, ends], 1).reshape(-1), np.repeat(graph.num_edges, 2)])
+        stops = np.zeros_like(at)
+        stops[which] = run_ends[is_run]
+        indptr = np.concatenate([[0], np.stack([at, stops], 1).reshape(-1), np.repeat(graph.num_edges, 2)])
         lists = np.full(len(rows), len(indptr) - 2)
         lists[is_run] = 1 + 2 * which
         table = None if table is None else ops.AliasTable(indptr, table.entries)

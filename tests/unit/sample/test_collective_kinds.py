@@ -141,8 +141,11 @@ def test_nodes_drawn_by_importance_to_the_whole_graph_move_the_edges_that_are_ke
         return {name: traffic.num_tasks for name, traffic in colleagues.traffic.items()}, colleagues.rank
 
     for tasks, _ in over_parts(disjoint(GRAPH, PARTS, 3), work):
-        assert tasks == {"importances": 2, "kept": tasks["kept"]}  # of two other ranks, once for all mini-batches
-        assert tasks["kept"] <= 3 * 2 * 2
+        assert tasks == {
+            "importance_sums": 2,
+            "edges_from": tasks["edges_from"],
+        }  # of two other ranks, once for all mini-batches
+        assert tasks["edges_from"] <= 3 * 2 * 2
 
 
 def test_kinds_that_meet_in_a_round_keep_their_tasks_apart() -> None:

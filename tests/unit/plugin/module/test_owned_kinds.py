@@ -22,13 +22,13 @@ from lightning_gnnload import (
     Negatives,
     NeighborSampler,
     Sampler,
+    WeightedNeighborSampler,
     load_partition,
     partition_graph,
 )
 from lightning_gnnload.errors import GnnLoadError, PartitionError, RemoteListsError
 from lightning_gnnload.storage.partitions import StoredPartition
 from tests.integration.scripts.toy import digest
-from tests.runif import RunIf
 from tests.unit.owners.serving import SECRET, served
 from tests.unit.plugin.module.test_owners import tensors_of
 from tests.unit.plugin.module.test_works_with import BACK, BUYS, KINDS, NUM_EDGES, OTHERS, data_of
@@ -42,11 +42,12 @@ SAMPLERS: dict[str, Sampler] = {
     "rows apart": NeighborSampler([3, 2], sharing="disjoint"),
     "along paths": NeighborSampler([3, 2], order="path", sharing="time", window=20),
     "the newest": NeighborSampler([3, 2], pick="last"),
-    **OTHERS,
+    **{name: sampler for name, sampler in OTHERS.items() if name not in ("shadow", "shadow with ids", "hgt")},
     "fastgcn": LayerSampler([40, 40], "fastgcn", edge_ids=True),
     "dsp": LayerSampler([40, 40], "dsp", edge_ids=True),
+    **{name: OTHERS[name] for name in ("shadow", "shadow with ids", "hgt")},
 }
-"""Rows of the table in docs/guides/owners.md."""
+"""In the order of the rows in the guide's table."""
 
 
 @contextmanager
@@ -66,11 +67,16 @@ def outcome(module: GraphDataModule) -> Any:
         loaders = [module.train_dataloader(), module.train_dataloader()]
         if module.graph_data.graph.clock is None:  # else nodes have no times to be looked at
             loaders.append(module.loader_of([4, 11, 7], 2))
-        return [digest(tensors_of(batch)) for loader in loaders for batch in loader]
+        return [digest(tensors_of(contents_of(batch))) for loader in loaders for batch in loader]
     except GnnLoadError as error:
         return str(error)
     finally:
         module.teardown()
+
+
+def contents_of(batch: Any) -> Any:
+    """Of PyG's mini-batches what they hold."""
+    return batch.to_dict() if hasattr(batch, "to_dict") else batch
 
 
 def is_refused(found: Any) -> bool:
@@ -102,7 +108,7 @@ def test_samplers_and_kinds(kind: str, tmp_path: Path, monkeypatch: pytest.Monke
                 else:
                     assert found == here, (name, made_by)
             works[name] = not is_refused(here)
-    print("CELLS", kind, works)
+    assert cells()[kind] == works
 
 
 def cells() -> dict[str, dict[str, bool]]:
@@ -110,7 +116,11 @@ def cells() -> dict[str, dict[str, bool]]:
     text = (Path(__file__).parents[4] / "docs" / "guides" / "owners.md").read_text()
     table = text.partition("## What trains over owners")[2].partition("\n\n| ")[2].partition("\n\n")[0]
     head, _, *rows = [[cell.strip() for cell in line.strip("| ").split(" | ")] for line in table.splitlines()]
-    return {kind: {row[0]: row[1 + at] == "yes" for row in rows} for at, kind in enumerate(head[1:])}
+    assert len(rows) == len(SAMPLERS)
+    return {
+        kind: {name: row[1 + at] == "yes" for name, row in zip(SAMPLERS, rows, strict=True)}
+        for at, kind in enumerate(head[1:])
+    }
 
 
 def with_edge_tables(kind: str) -> GraphData:
@@ -138,3 +148,52 @@ def test_rows_of_edges_are_their_own(kind: str, tmp_path: Path, monkeypatch: pyt
             assert outcome(module) == here
         # Whoever has all parts' folders gathers the same.
         assert outcome(GraphDataModule(load_partition(tmp_path / "parts"), sampler, 10, graph=where)) == here
+
+
+def weighted(*, typed: bool) -> GraphData:
+    """Of edges whose order was not kept, so that other libraries' mini-batches have no ids of them."""
+    rng = np.random.default_rng(5)
+    src, dst, weight = *rng.integers(60, size=(2, 500)), rng.random(500)
+    if typed:
+        graph = Graph.from_hetero(
+            {"user": 60, "item": 60}, {BUYS: (src, dst), BACK: (dst, src)}, edge_weight={BUYS: weight}
+        )
+        return GraphData(graph, {"user": torch.rand(60, 3)}, train={"user": range(40)})
+    return GraphData(Graph.from_coo(src, dst, 60, weight, rng.integers(0, 3, 500)), torch.rand(60, 3), train=range(40))
+
+
+@pytest.mark.parametrize("form", ["pyg", "dgl"])
+@pytest.mark.parametrize("typed", [False, True])
+def test_weights_and_types_come_as_rows(
+    form: Any, typed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Other libraries' models look for them in mini-batches."""
+    pytest.importorskip({"pyg": "torch_geometric", "dgl": "dgl"}[form])
+    monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
+    data, sampler = weighted(typed=typed), WeightedNeighborSampler([3, 2], edge_ids=True)
+    here = outcome(GraphDataModule(data, sampler, 10, form))
+    assert not is_refused(here)
+    assert len(set(here)) == len(here)
+    columns = ["edge_weight"] if typed else ["edge_weight", "edge_type"]
+    with owned(data, tmp_path, edge_columns=columns) as (head, where):
+        assert outcome(GraphDataModule(head, sampler, 10, form, graph=where, features=where)) == here
+
+
+@pytest.mark.parametrize("kind", ["types, times", "times"])
+def test_times_come_as_rows(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
+    data, sampler = data_of(kind), NeighborSampler([3, 2], edge_ids=True)
+    here = outcome(GraphDataModule(data, sampler, 10, edge_time=True))
+    assert not is_refused(here)
+    with owned(data, tmp_path, edge_columns=["edge_time"]) as (head, where):
+        for made_by in ("ranks", "owners"):
+            settings: dict[str, Any] = {"graph": where, "features": where, "made_by": made_by, "edge_time": True}
+            assert outcome(GraphDataModule(head, sampler, 10, **settings)) == here
+
+
+def test_columns_that_nobody_has(tmp_path: Path) -> None:
+    with pytest.raises(PartitionError, match="'edge_type', but the graph's columns of edges are edge_weight"):
+        partition_graph(data_of("types"), tmp_path / "parts", 2, hops=0, edge_columns=["edge_type"], progress=False)
+    partition_graph(data_of("times"), tmp_path / "parts", 2, "random", hops=0, progress=False)
+    with pytest.raises(RemoteListsError, match=r"edge_columns=\[...\] \(gnnload partition --edge-columns\)"):
+        GraphDataModule(tmp_path / "parts", NeighborSampler([2]), graph="remote", edge_time=True).setup()
