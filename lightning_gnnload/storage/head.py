@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -82,27 +82,38 @@ def parted_tables(
     Raises:
         StoreFormatError, GraphFormatError: the description is malformed, or is of rows that the graph does not have.
     """
-    rows = described.get("rows", {})
+    rows, num_edges = described.get("rows", {}), described["num_edges"]
     if not isinstance(rows, dict):
         raise GraphFormatError("the rows that the partition describes are no tables by name.")
-    firsts = {table_name(name): first for name, first in manifest.get("tables", {}).items()}
-    edges = _edge_places(open_types(manifest), numbering, arrays, described["num_edges"])
+    nodes, edges = _node_rows(manifest, numbering), _edge_places(open_types(manifest), numbering, arrays, num_edges)
     tables = {}
     for name, entry in rows.items():
         dtype, shape = array_shape(path, name, entry)
         row_places: Places
         if name == "edge_x" or name.startswith(EDGE_PREFIX):
             row_places = edges(name)
-            if shape[:1] != [num_edges := int(row_places.list_starts[-1])]:
-                raise GraphFormatError(f"{name} must have a row for each of {num_edges} edges.")
+            if shape[:1] != [num_rows := int(row_places.list_starts[-1])]:
+                raise GraphFormatError(f"{name} must have a row for each of {num_rows} edges.")
         else:
-            first = firsts.get(name)
-            most = manifest["num_nodes"] - (first or 0)
-            if shape[0] > most or (first is None and shape[0] != most):
-                raise GraphFormatError(f"{name} is {shape}, but the graph has {manifest['num_nodes']} nodes.")
-            row_places = RowPlaces.over(**numbering, nodes=range(first or 0, (first or 0) + shape[0]))
+            row_places = nodes(name, shape)
         tables[name] = PartedTable(shape[0], tuple(shape[1:]), dtype, row_places)
     return tables
+
+
+def _node_rows(
+    manifest: Mapping[str, Any], numbering: Mapping[str, np.ndarray]
+) -> Callable[[str, Sequence[int]], RowPlaces]:
+    """Returns what tells where the rows of a table of nodes lie, by its name and shape."""
+    firsts = {table_name(name): first for name, first in manifest.get("tables", {}).items()}
+
+    def of(name: str, shape: Sequence[int]) -> RowPlaces:
+        first = firsts.get(name)
+        most = manifest["num_nodes"] - (first or 0)
+        if shape[0] > most or (first is None and shape[0] != most):
+            raise GraphFormatError(f"{name} is {shape}, but the graph has {manifest['num_nodes']} nodes.")
+        return RowPlaces.over(**numbering, nodes=range(first or 0, (first or 0) + shape[0]))
+
+    return of
 
 
 def _edge_places(
