@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from random import Random
 
 from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask, check_tasks
 from lightning_gnnload.pipeline.forecast.fluid import (
@@ -91,7 +91,7 @@ class PipelineRun:
             self.owners = [Site.of(Cores(cluster.owner_cores), cluster.link_gb_s) for _ in range(cluster.owners)]
         self.tasks = tasks if any(owner is not self.sites[0] for owner in self.owners) else ()
         seeds = range(cluster.machines * layout.trainers) if cluster.sizes else ()
-        self.sizes = [Random(f"{cluster.seed} {seed}").choices(cluster.sizes, k=_DRAWN) for seed in seeds]
+        self.sizes = [random.Random(f"{cluster.seed} {seed}").choices(cluster.sizes, k=_DRAWN) for seed in seeds]
         self.arrived = [Store("other trainers") for _ in range(layout.trainers * cluster.machines)]
         self.go = [Store("other trainers") for _ in self.arrived]
         # Mini-batches that are asked for together come together: as many steps as make several such crowds.

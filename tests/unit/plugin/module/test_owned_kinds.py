@@ -88,7 +88,12 @@ def data_of_kind(kind: str) -> GraphData:
     return GraphData(data.graph, data.x, np.arange(150) % 3, range(40)) if kind == "nodes" else data
 
 
-@pytest.mark.parametrize("kind", ["nodes", *KINDS])
+OF_LAW = ("nodes", "types", "types, times, links")
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in OF_LAW else pytest.param(kind, marks=pytest.mark.matrix) for kind in ("nodes", *KINDS)]
+)
 def test_samplers_and_kinds(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GNNLOAD_SECRET", SECRET)
     data = data_of_kind(kind)
