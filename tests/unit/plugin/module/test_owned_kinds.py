@@ -26,7 +26,7 @@ from lightning_gnnload import (
     load_partition,
     partition_graph,
 )
-from lightning_gnnload.errors import GnnLoadError, PartitionError, RemoteListsError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError, PartitionError, RemoteListsError
 from lightning_gnnload.storage.partitions import StoredPartition
 from tests.integration.scripts.toy import digest
 from tests.unit.owners.serving import SECRET, served
@@ -151,7 +151,9 @@ def test_rows_of_edges_are_their_own(kind: str, tmp_path: Path, monkeypatch: pyt
         for made_by in ("ranks", "owners"):
             module = GraphDataModule(head, sampler, 10, graph=where, features=where, made_by=made_by)
             assert outcome(module) == here
-        # Whoever has all parts' folders gathers the same.
+        # Whoever has all parts' folders gathers the same; and so do ranks that sample together, here the only one.
+        one = partition_graph(data, tmp_path / "one", 1, "random", hops=0, progress=False)
+        assert outcome(GraphDataModule(one, sampler, 10, num_threads=1)) == here
         assert outcome(GraphDataModule(load_partition(tmp_path / "parts"), sampler, 10, graph=where)) == here
 
 
@@ -202,3 +204,17 @@ def test_columns_that_nobody_has(tmp_path: Path) -> None:
     partition_graph(data_of("times"), tmp_path / "parts", 2, "random", hops=0, progress=False)
     with pytest.raises(RemoteListsError, match=r"edge_columns=\[...\] \(gnnload partition --edge-columns\)"):
         GraphDataModule(tmp_path / "parts", NeighborSampler([2]), graph="remote", edge_time=True).setup()
+
+
+@pytest.mark.parametrize("name", ["NeighborLoader", "GraphSAINTNodeSampler", "ClusterData", "ShaDowKHopSampler"])
+def test_loaders_of_graphs_in_memory_say_what_serves_a_partition(name: str, tmp_path: Path) -> None:
+    pyg = pytest.importorskip("lightning_gnnload.pyg")
+    partition = partition_graph(data_of("links"), tmp_path / "parts", 2, "random", hops=0, progress=False)
+    settings: dict[str, Any] = {
+        "NeighborLoader": {"num_neighbors": [2]},
+        "GraphSAINTNodeSampler": {"batch_size": 3},
+        "ClusterData": {"num_parts": 2},
+        "ShaDowKHopSampler": {"depth": 1, "num_neighbors": 2},
+    }
+    with pytest.raises(GraphDataError, match=r"a partition was given. GraphDataModule\(partition, sampler"):
+        getattr(pyg, name)(partition, **settings[name])
