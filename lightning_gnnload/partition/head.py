@@ -8,7 +8,7 @@ from copy import copy
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
-from lightning_gnnload.data.tables import edge_times, graph_columns
+from lightning_gnnload.data.tables import EDGE_TIME, edge_times, graph_columns
 from lightning_gnnload.errors import PartitionError, warn
 
 
@@ -22,7 +22,10 @@ def carried(data: GraphData, *, features: bool, edge_columns: Sequence[str] = ()
     if not features:
         data.x, data.y, data.tables, data.edge_x, data.edge_tables = None, None, {}, None, {}
     if edge_columns:
-        data.edge_tables, data.names_edge_tables = {**data.edge_tables, **_columns(data.graph, edge_columns)}, True
+        data.edge_tables, data.names_edge_tables = (
+            {**edge_columns_of(data.graph, edge_columns), **data.edge_tables},
+            True,
+        )
     if aggregates := [name for name in data.aggregates if name in data.tables]:
         reasons.append(f"tables {', '.join(aggregates)}, aggregates of a graph that trainers cannot compare them with")
         data.tables = {name: table for name, table in data.tables.items() if name not in aggregates}
@@ -35,8 +38,12 @@ def carried(data: GraphData, *, features: bool, edge_columns: Sequence[str] = ()
     return data
 
 
-def _columns(graph: Graph, names: Sequence[str]) -> dict[str, FeatureStore]:
-    columns = graph_columns(graph) | (edge_times(graph) if graph.edge_time is not None else {})
+def edge_columns_of(graph: Graph, names: Sequence[str]) -> dict[str, FeatureStore]:
+    """Returns columns of a graph as tables of its edges. PartitionError: it does not have one of them."""
+    if not names:
+        return {}
+    times = edge_times(graph) if EDGE_TIME in names and graph.edge_time is not None else {}
+    columns = graph_columns(graph) | times
     if missing := [name for name in names if name not in columns]:
         raise PartitionError(
             f"edge_columns names {missing[0]!r}, but the graph's columns of edges are {', '.join(columns) or 'none'}."

@@ -18,12 +18,11 @@ from ray.util.placement_group import placement_group
 from ray.util.scheduling_strategies import PlacementGroupSchedulingStrategy
 
 from lightning_gnnload.errors import LaunchError, RoleConfigError
+from lightning_gnnload.host.machines import STORAGE
 from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.storage.partitions import load_partition
 
-STORAGE = "storage"
-"""The custom resource of machines that owners shall run on, one on each."""
 _ANSWER_S = 5.0
 
 
