@@ -60,12 +60,12 @@ def owned(data: GraphData, folder: Path, **settings: Any) -> Iterator[tuple[Stor
         yield head, [str(front.address) for front in fronts]
 
 
-def outcome(module: GraphDataModule, *, further: bool = True) -> Any:
-    """What two epochs of training hold, and ``further`` nodes; or what is refused, and why."""
+def outcome(module: GraphDataModule) -> Any:
+    """What two epochs of training hold, and further nodes; or what is refused, and why."""
     try:
         module.setup()
         loaders = [module.train_dataloader(), module.train_dataloader()]
-        if further and module.graph_data.graph.clock is None:  # else nodes have no times to be looked at
+        if module.graph_data.graph.clock is None:  # else nodes have no times to be looked at
             loaders.append(module.loader_of([4, 11, 7], 2))
         return [digest(tensors_of(contents_of(batch))) for loader in loaders for batch in loader]
     except GnnLoadError as error:
@@ -151,11 +151,7 @@ def test_rows_of_edges_are_their_own(kind: str, tmp_path: Path, monkeypatch: pyt
         for made_by in ("ranks", "owners"):
             module = GraphDataModule(head, sampler, 10, graph=where, features=where, made_by=made_by)
             assert outcome(module) == here
-        # Whoever has all parts' folders gathers the same; and so do ranks that sample together, here the only one.
-        one = partition_graph(data, tmp_path / "one", 1, "random", hops=0, progress=False)
-        together = outcome(GraphDataModule(one, sampler, 10, num_threads=1), further=False)
-        assert together == here[: len(together)]
-        assert len(together) == 8
+        # Whoever has all parts' folders gathers the same.
         assert outcome(GraphDataModule(load_partition(tmp_path / "parts"), sampler, 10, graph=where)) == here
 
 
