@@ -163,5 +163,5 @@ def check_positive(
 
 
 def is_positive(value: Any) -> bool:
-    """Returns whether a value is an integer of at least 1."""
+    """Whether it is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1
