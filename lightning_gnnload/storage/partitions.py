@@ -24,6 +24,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.parted import PartedFeatureStore
 from lightning_gnnload.data.partition import Part, Partition
+from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.tables import NodeTable, as_store
 from lightning_gnnload.errors import (
@@ -81,6 +82,10 @@ class StoredPartition(Partition):
             raise StoreFormatError(f"{self.folder} is broken: {error} Make the partition again.") from error
         data.folder, data.folder_fingerprint = self.folder, self.folder_fingerprint
         return data
+
+    @cached_property
+    def outline(self) -> RemoteGraph:
+        return super().outline if self.head is None else self.head.outline(self)
 
     @property
     def parts_here(self) -> list[int]:

@@ -29,8 +29,9 @@ from lightning_gnnload.storage.graphs import map_arrays, open_topology, require_
 from lightning_gnnload.storage.manifest import MANIFEST, part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder
 
-LIST_STARTS = "list_starts"
-"""The array of a partition's head that says where lists begin in the whole graph, by which rows of edges are found."""
+LIST_STARTS, RUN_STARTS = "list_starts", "run_starts"
+"""The arrays of a partition's head that say where lists begin in the whole graph, and in one with types where runs do,
+by which rows of edges are found."""
 _REMEDY = "Make the partition again."
 
 
@@ -146,7 +147,7 @@ class StoredParts(Sequence[Part]):
                     phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
                 }
                 ids, num_own = _check_origin(graph, new_ids, starts[number : number + 2], self._described)
-                stores = self._own_rows(part, arrays, ids[:num_own], graph.num_edges)
+                stores = self._own_rows(part, number, arrays)
             except (GraphFormatError, GraphDataError, OSError) as error:
                 raise broken_folder(part, error, _REMEDY) from error
         return Part(
@@ -158,16 +159,11 @@ class StoredParts(Sequence[Part]):
             stores=stores,
         )
 
-    def _own_rows(
-        self, part: OpenFolder, arrays: Mapping[str, torch.Tensor], own_nodes: np.ndarray, num_edges: int
-    ) -> dict[str, FeatureStore]:
+    def _own_rows(self, part: OpenFolder, number: int, arrays: Mapping[str, torch.Tensor]) -> dict[str, FeatureStore]:
         """Opens the rows that a part owns. Raises GraphDataError: one table has others than the head says."""
         stores: dict[str, FeatureStore] = {}
         for name, table in self._tables.items():
-            rows = arrays.get(name)
-            first = getattr(table.row_places, "first", None)
-            bounds = None if first is None else np.searchsorted(own_nodes, (first, first + table.num_rows))
-            num_rows = num_edges if bounds is None else int(bounds[1] - bounds[0])
+            rows, num_rows = arrays.get(name), table.row_places.num_own(number)
             if rows is None or (tuple(rows.shape), rows.dtype) != ((num_rows, *table.row_shape), table.dtype):
                 raise GraphDataError(
                     f"{name} must be {table.dtype} {[num_rows, *table.row_shape]}, the rows of what the part owns, but "
