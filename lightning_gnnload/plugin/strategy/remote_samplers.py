@@ -1,8 +1,8 @@
 """Remote samplers: how machines that only sample and the trainers of others find each other, and who may connect.
 
 A sampler listens at a free port of the interface that leads to MASTER_ADDR, and writes where into the job's store.
-Nobody need trust that store, which anyone can read and write who reaches it: both ends prove to know the user's secret
-before anything else is said, and it never leaves the process.
+Nobody need trust that store, which anyone can read and write who reaches it: both ends prove to know a secret, that of
+the job or the user's, before anything else is said, and it never leaves the process.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def listen_to_machines(job: Job) -> RemoteListener:
     open the store in time.
     """
     nonce = secrets.token_hex(_NONCE_BYTES)
-    key = _key(nonce)
+    key = _key(job, nonce)
     address, port = job.environment.main_address, job.environment.main_port
     listener = RemoteListener(LOOPBACK if is_loopback(address) else address_towards(address, port), key)
     try:
@@ -59,14 +59,14 @@ def remote_samplers(job: Job, timeout: timedelta | None) -> RemoteSamplers:
     """The samplers of other machines, as the job's store names them to a trainer; ``timeout`` is the store's."""
     if not job.roles.sampler_nodes:
         return NO_REMOTE
-    _key("")  # without a secret, nobody need be waited for
+    _key(job, "")  # without a secret, nobody need be waited for
     store = launch_store(job, timeout)
 
     def connect(rank: int) -> RemoteChannel | None:
         entry = _entry(rank)
         with suppress(DistError):  # the store ends with rank 0, and nobody connects any more then
             if store.check([entry]):
-                return _connect(rank, store.get(entry), job.roles)
+                return _connect(rank, store.get(entry), job)
         return None
 
     return RemoteSamplers(job.roles.remote_samplers, connect)
@@ -81,7 +81,7 @@ def refuse_parts(sampler: Sampler, roles: RolePlan) -> None:
         )
 
 
-def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
+def _connect(rank: int, entry: bytes, job: Job) -> RemoteChannel:
     try:
         where = json.loads(entry)
         (host, port), nonce, theirs = where["address"], where["nonce"], where["layout"]
@@ -90,17 +90,17 @@ def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
         sound = False
     if not sound:
         raise QueueProtocolError(f"the job's store says {entry!r:.200} of sampler rank {rank}, which is no address")
-    if theirs != layout(roles):
+    if theirs != layout(job.roles):
         raise RoleConfigError(
-            f"the machines of this job differ: this one has {layout(roles)}, that of sampler rank {rank} has "
+            f"the machines of this job differ: this one has {layout(job.roles)}, that of sampler rank {rank} has "
             f"{theirs!r:.200}. Start the same command on all."
         )
-    return connect_to_remote(host, port, _key(nonce))
+    return connect_to_remote(host, port, _key(job, nonce))
 
 
-def _key(nonce: str) -> bytes:
-    """The key of one sampler's connections, from the user's secret."""
-    return hmac.digest(find_secret(), f"queue/{nonce}".encode(), "sha256")
+def _key(job: Job, nonce: str) -> bytes:
+    """The key of one sampler's connections, from the job's secret, or the user's."""
+    return hmac.digest(find_secret(job.queue_secret), f"queue/{nonce}".encode(), "sha256")
 
 
 def _entry(rank: int) -> str:
