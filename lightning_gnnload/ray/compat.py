@@ -35,7 +35,14 @@ except ImportError as error:
         f"lightning-gnnload, or Ray 2.60, with which this one was tested."
     ) from error
 
-__all__ = ["get_address_and_port", "replaced_functions", "set_rank_variables", "train_context", "train_functions"]
+__all__ = [
+    "get_address_and_port",
+    "is_worker",
+    "replaced_functions",
+    "set_rank_variables",
+    "train_context",
+    "train_functions",
+]
 
 if not is_v2_enabled():
     raise LaunchError(
@@ -58,6 +65,15 @@ def train_functions() -> Any:
 def train_context() -> Any:
     """What Ray Train tells a worker of its place. Raises LaunchError: this process is no worker of Ray Train."""
     return train_functions().get_context()
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker of Ray Train."""
+    try:
+        train_functions()
+    except LaunchError:
+        return False
+    return True
 
 
 @contextmanager

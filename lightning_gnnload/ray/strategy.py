@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from ray.train import lightning as ray_lightning  # first: ``plugin.compat`` follows the Lightning that is imported
@@ -20,7 +20,8 @@ from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.plugin.strategy.ranks import datamodule_in
 from lightning_gnnload.ray.addresses import ranks_secret
 from lightning_gnnload.ray.collectives import announced_to, answered_beside
-from lightning_gnnload.ray.compat import train_context
+from lightning_gnnload.ray.command import start_command
+from lightning_gnnload.ray.compat import is_worker, train_context
 from lightning_gnnload.ray.owner_actors import OwnerActors
 from lightning_gnnload.settings import check_whole_number
 
@@ -56,12 +57,12 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
     them again, and training goes on from the checkpoint that was reported last (:class:`.RayReportCallback`).
 
     Args:
+        samplers, **settings: arguments of FactoredStrategy and Lightning's DDPStrategy, except ``trainers``,
+            ``takeover``, ``start_method``, ``cluster_environment`` and ``parallel_devices``, which Ray decides on.
         owners: how many owners Ray starts, for data with ``graph="remote"`` or ``features="remote"``: on the machines
             that have Ray's custom resource ``storage`` in turn; without that resource, on all. The partition's folder
             lies there under the path that the data module was given. Ray starts an owner again that is lost, elsewhere
             if its machine is, and training goes on with the same mini-batches. They end with the run.
-        *positional, **settings: arguments of FactoredStrategy and Lightning's DDPStrategy, except ``trainers``,
-            ``takeover``, ``start_method``, ``cluster_environment`` and ``parallel_devices``, which Ray decides on.
 
     Raises:
         LaunchError: the process is no worker of Ray Train, or was not started with :class:`.FactoredTorchConfig`.
@@ -79,11 +80,15 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
 
     strategy_name = "ray_factored"
 
-    def __init__(self, *positional: Any, owners: int = 0, **settings: Any) -> None:
+    def __init__(self, samplers: int | Literal["auto"] = 1, *, owners: int = 0, **settings: Any) -> None:
         check_whole_number("owners", owners, RoleConfigError, least=0)
-        for name, reason in _OF_RAY.items():
-            if settings.pop(name, None) is not None:
-                raise RoleConfigError(f"RayFactoredStrategy has no {name}: {reason}. Leave it out.")
+        for name in _OF_RAY.keys() & settings.keys():
+            if settings[name] not in (
+                None,
+                "popen",
+            ):  # the default, which a configuration names: scripts go on after a call
+                raise RoleConfigError(f"RayFactoredStrategy has no {name}: {_OF_RAY[name]}. Leave it out.")
+            del settings[name]
         context = train_context()
         here, everywhere = context.get_local_world_size(), context.get_world_size()
         if everywhere % here:
@@ -97,7 +102,7 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         self._owner_actors: OwnerActors | None = None
         self._num_workers_here = here
         self._num_machines = everywhere // here
-        super().__init__(*positional, takeover=False, **settings)
+        super().__init__(samplers, takeover=False, **settings)
 
     # What Ray decides, whatever the Trainer sets.
 
@@ -148,6 +153,15 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
     def _configure_launcher(self) -> None:
         ranks_secret()
         super()._configure_launcher()
+
+    @classmethod
+    def start_command(cls, arguments: Sequence[str], trainer: Mapping[str, Any]) -> bool:
+        """What ``gnnload`` calls before it makes this strategy: has Ray's workers run the command, unless this process
+        is one of them; returns whether they did. See :func:`.command.start_command`."""
+        if is_worker():
+            return False
+        start_command(arguments, trainer)
+        return True
 
     # Owners, which the data module finds by these two names.
 

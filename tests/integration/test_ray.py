@@ -4,6 +4,10 @@ lost."""
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +24,30 @@ from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.runif import RunIf
 
 pytestmark = [RunIf(extras="ray"), pytest.mark.timeout(400)]
+CONFIGURATION = """
+seed_everything: 0
+trainer:
+  accelerator: cpu
+  devices: 3
+  strategy:
+    class_path: lightning_gnnload.ray.RayFactoredStrategy
+    init_args: {samplers: 1}
+  max_epochs: 1
+  logger: false
+  enable_checkpointing: false
+  callbacks:
+    - class_path: lightning_gnnload.ray.RayReportCallback
+      init_args: {every_n_train_steps: 3}
+model:
+  class_path: SAGE
+  init_args: {hidden: 32}
+data:
+  data: {class_path: Debian}
+  sampler:
+    class_path: NeighborSampler
+    init_args: {fanouts: [5, 5]}
+  batch_size: 1024
+"""
 SCRIPTS = Path(__file__).parent / "scripts"
 LIMIT_S = 200
 
@@ -112,3 +140,27 @@ def test_what_a_trainer_raises_ends_the_run_and_is_told(nodes: RayNodes, tmp_pat
     output = capfd.readouterr().out
     assert "raises: WorkerGroupError" in output
     assert "ValueError: planted" in output
+
+
+def test_the_example_trains(nodes: RayNodes, tmp_path: Path) -> None:
+    example = launch.ROOT / "examples" / "ray_train.py"
+    with launch.start(example, folder=tmp_path, environment=nodes.environment, anew=True) as job:
+        job.wait(LIMIT_S * launch.PATIENCE)
+    assert job.returncode == 0, job.output
+    assert float(re.findall(r"'val_accuracy': ([0-9.]+)", job.output)[-1]) > 0.4  # of 58 sections
+    assert [*tmp_path.glob("runs/ray/*/checkpoint_*/checkpoint.ckpt")]
+
+
+def test_a_configuration_whose_strategy_is_rays_runs_in_its_workers(nodes: RayNodes, tmp_path: Path) -> None:
+    (tmp_path / "run.yaml").write_text(CONFIGURATION)
+    done = subprocess.run(
+        [sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "fit", "--config", "run.yaml"],
+        cwd=tmp_path,
+        env={**os.environ, **nodes.environment, "PYTHONPATH": str(launch.ROOT), "GNNLOAD_LIGHTNING": "lightning"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=LIMIT_S,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout
+    assert [*tmp_path.glob("*/checkpoint_*/checkpoint.ckpt")], done.stdout

@@ -48,7 +48,7 @@ def facts(made):
 seen = {"outside": outcome(trainer)}
 place(3, 3, 0, 0)
 seen["untold"] = outcome(trainer)
-addresses._is_told = True
+addresses._secret = "of this start"
 import os
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "NODE_RANK": "0", "LOCAL_RANK": "0"}
 seen["trainer"] = facts(trainer())
@@ -64,6 +64,10 @@ seen["owners"] = outcome(lambda: trainer({"owners": -1}))
 seen["steps"] = outcome(lambda: RayReportCallback(0))
 place(6, 3, 2, 1)
 seen["second_sampler"] = facts(trainer())
+apart = {"samplers": 0, "sampler_nodes": 1}
+seen["apart"] = facts(trainer(apart))
+place(6, 3, 0, 0)
+seen["trains_apart"] = facts(trainer(apart))
 place(1, 1, 0, 0)
 seen["lone"] = facts(trainer())
 place(5, 3, 0, 0)
@@ -90,6 +94,7 @@ TRAINER = {
     "takeover": False,
 }
 SECOND = TRAINER | {"world_size": 4, "nodes": 2, "role": "sampler", "rank": 5}
+APART = TRAINER | {"world_size": 3, "nodes": 2, "role": "sampler", "rank": 5, "devices": 3}
 LONE = TRAINER | {"world_size": 1, "devices": 1, "samples_of": {"num_replicas": 1, "rank": 0}}
 
 
@@ -98,6 +103,8 @@ LONE = TRAINER | {"world_size": 1, "devices": 1, "samples_of": {"num_replicas": 
     [
         *((case, TRAINER) for case in ("trainer", "plugin", "other_plugin", "devices")),
         ("second_sampler", SECOND | {"samples_of": {"num_replicas": 4, "rank": 5}}),
+        ("apart", APART | {"samples_of": {"num_replicas": 3, "rank": 5}}),
+        ("trains_apart", APART | {"role": "trainer", "rank": 0, "samples_of": {"num_replicas": 3, "rank": 0}}),
         ("lone", LONE),
     ],
 )
@@ -130,6 +137,26 @@ def test_two_lightnings_are_told_apart() -> None:
     last = done.stderr.splitlines()[-1]
     assert "LightningCompatibilityError: Ray Train follows the package lightning, and lightning_gnnload" in last
     assert "GNNLOAD_LIGHTNING=lightning" in last
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("ray.__version__ = '2.50.1'", "needs Ray 2.51 or newer, but Ray 2.50.1 is installed: pip install -U"),
+        (
+            "from ray.train._internal import utils; del utils.get_address_and_port",
+            "has changed what lightning_gnnload.",
+        ),
+        ("os.environ['RAY_TRAIN_V2_ENABLED'] = '0'", "RAY_TRAIN_V2_ENABLED turns off the second version of Ray Train"),
+    ],
+)
+def test_another_ray_is_told(change: str, text: str) -> None:
+    code = f"import os, sys, ray\n{change}\nfrom lightning_gnnload.ray import FactoredTorchConfig"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("lightning_gnnload.errors.LaunchError: ")
+    assert text in last
 
 
 def test_without_ray_it_says_what_to_install() -> None:
