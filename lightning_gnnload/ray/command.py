@@ -80,7 +80,7 @@ def start_command(arguments: Sequence[str], trainer: Mapping[str, Any]) -> None:
             f"devices, or add machines: ray start --address=..."
         )
     # So many that a machine has room for no further worker: the same number on each. Ray counts ten-thousandths.
-    each = int(1000 * cores[0] / devices) / 1000
+    num_cpus = int(1000 * cores[0] / devices) / 1000
     reports = any("RayReportCallback" in str(callback) for callback in trainer.get("callbacks") or ())
     TorchTrainer(
         run_command,
@@ -89,7 +89,7 @@ def start_command(arguments: Sequence[str], trainer: Mapping[str, Any]) -> None:
         scaling_config=ScalingConfig(
             num_workers=devices * num_nodes,
             use_gpu=trainer.get("accelerator") in ("gpu", "cuda"),
-            resources_per_worker={"CPU": each},
+            resources_per_worker={"CPU": num_cpus},
             placement_strategy="PACK",
         ),
         run_config=RunConfig(
