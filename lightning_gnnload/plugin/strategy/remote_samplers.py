@@ -20,6 +20,8 @@ from lightning_gnnload.errors import QueueProtocolError, RoleConfigError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.tcp import is_loopback
 from lightning_gnnload.owners.address import find_secret
+from lightning_gnnload.owners.batches import OwnedSampler
+from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.pipeline.queue.remote import (
     NO_REMOTE,
     RemoteChannel,
@@ -73,11 +75,13 @@ def remote_samplers(job: Job, timeout: timedelta | None) -> RemoteSamplers:
 
 
 def refuse_parts(sampler: Sampler, roles: RolePlan) -> None:
-    """Raises RoleConfigError: mini-batches come from parts of a graph, which samplers of one machine share out."""
-    if roles.sampler_nodes and isinstance(sampler, Relayed):
+    """Raises RoleConfigError: mini-batches come from parts of a graph, which samplers of one machine share out. Owners
+    may be asked by samplers of any."""
+    asks_owners = isinstance(sampler, OwnedSampler) or isinstance(getattr(sampler, "colleagues", None), Owners)
+    if roles.sampler_nodes and isinstance(sampler, Relayed) and not asks_owners:
         raise RoleConfigError(
             f"sampler_nodes={roles.sampler_nodes} with partition=: parts lie with the ranks of a machine that train on "
-            f"them, or with owners. Leave partition= out, or sampler_nodes=."
+            f"them. Leave partition= out, or sampler_nodes=; or ask owners of the parts, features='remote'."
         )
 
 

@@ -14,6 +14,7 @@ from torch.distributed import HashStore
 
 from lightning_gnnload import NeighborSampler
 from lightning_gnnload.errors import QueueProtocolError, RoleConfigError, SecretError
+from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import remote_samplers as module
@@ -124,9 +125,10 @@ class Elsewhere(Relayed):
         raise NotImplementedError
 
 
-def test_parts_of_a_graph_are_refused() -> None:
-    sampler = NeighborSampler([1])
+def test_parts_of_a_graph_are_refused_unless_they_have_owners() -> None:
+    sampler, owned = NeighborSampler([1]), OwnedBatches(lambda: None, lambda: ())  # type: ignore[arg-type,return-value]
     module.refuse_parts(sampler, PLAN)
+    module.refuse_parts(OwnedSampler(sampler, owned), PLAN)
     module.refuse_parts(Elsewhere(sampler), RolePlan(2, 1))
     with pytest.raises(RoleConfigError, match="with partition="):
         module.refuse_parts(Elsewhere(sampler), PLAN)
