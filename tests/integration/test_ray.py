@@ -58,6 +58,8 @@ def nodes() -> Iterator[RayNodes]:
     each = {"rank": 2, "storage": 1}
     with ray_nodes(each, each) as nodes:
         yield nodes
+    assert not nodes.job.processes()
+    assert not Path(nodes.environment["HOME"]).exists()  # where Ray's sessions were
 
 
 @pytest.fixture(scope="module")

@@ -16,13 +16,18 @@ from tests.unit.owners.serving import graph_data
 
 
 def node(address: str, alive: bool = True, **resources: float) -> dict[str, Any]:
-    return {"NodeID": address.encode().hex(), "NodeManagerAddress": address, "Alive": alive, "Resources": resources}
+    return {
+        "NodeID": address.encode().hex().ljust(56, "0"),
+        "NodeManagerAddress": address,
+        "Alive": alive,
+        "Resources": resources,
+    }
 
 
 def nodes_of(nodes: list[dict[str, Any]], num_owners: int) -> list[str]:
     found = places(nodes, num_owners)
     assert all(place["scheduling_strategy"].soft for place in found)  # else a lost machine's owner has no other place
-    return [bytes.fromhex(place["scheduling_strategy"].node_id).decode() for place in found]
+    return [bytes.fromhex(place["scheduling_strategy"].node_id).decode().strip("\0") for place in found]
 
 
 def test_owners_are_on_machines_with_storage_in_turn() -> None:

@@ -20,7 +20,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from ray.train.lightning import RayLightningEnvironment, prepare_trainer
 from ray.train.v2._internal.execution import train_fn_utils as functions
-from lightning_gnnload.ray import FactoredTorchConfig, RayFactoredStrategy, RayReportCallback, addresses
+from lightning_gnnload.ray import FactoredTorchConfig, RayFactoredStrategy, RayReportCallback, addresses, command
 
 def outcome(make):
     try:
@@ -61,6 +61,10 @@ seen["takeover"] = outcome(lambda: trainer({"takeover": True}))
 seen["trainers"] = outcome(lambda: trainer({"trainers": 2}))
 seen["all_sample"] = outcome(lambda: trainer({"samplers": 3}))
 seen["owners"] = outcome(lambda: trainer({"owners": -1}))
+seen["configured"] = facts(trainer({"start_method": "popen", "trainers": None}))  # as a configuration names them
+seen["spawn"] = outcome(lambda: trainer({"start_method": "spawn"}))
+seen["unknown_devices"] = outcome(lambda: command.start_command(["fit"], {"devices": "auto"}))
+seen["has_run"] = RayFactoredStrategy.start_command(["fit"], {"devices": 3})
 seen["steps"] = outcome(lambda: RayReportCallback(0))
 place(6, 3, 2, 1)
 seen["second_sampler"] = facts(trainer())
@@ -101,7 +105,8 @@ LONE = TRAINER | {"world_size": 1, "devices": 1, "samples_of": {"num_replicas": 
 @pytest.mark.parametrize(
     ("case", "wanted"),
     [
-        *((case, TRAINER) for case in ("trainer", "plugin", "other_plugin", "devices")),
+        *((case, TRAINER) for case in ("trainer", "plugin", "other_plugin", "devices", "configured")),
+        ("has_run", False),  # by others: this is a worker
         ("second_sampler", SECOND | {"samples_of": {"num_replicas": 4, "rank": 5}}),
         ("apart", APART | {"samples_of": {"num_replicas": 3, "rank": 5}}),
         ("trains_apart", APART | {"role": "trainer", "rank": 0, "samples_of": {"num_replicas": 3, "rank": 0}}),
@@ -121,6 +126,8 @@ def test_a_trainer_has_the_ranks_that_ray_placed(seen: dict[str, object], case: 
         ("two_nodes", "RoleConfigError: Trainer(num_nodes=2), but Ray Train has num_nodes=1 here"),
         ("takeover", "RoleConfigError: RayFactoredStrategy has no takeover: Ray starts all ranks again"),
         ("trainers", "RoleConfigError: RayFactoredStrategy has no trainers: ScalingConfig"),
+        ("spawn", "RoleConfigError: RayFactoredStrategy has no start_method: Ray Train starts the ranks"),
+        ("unknown_devices", "RoleConfigError: trainer.devices=auto: Ray needs to know how many workers"),
         ("all_sample", "RoleConfigError: samplers=3 of devices=3 leaves no device to train on."),
         ("owners", "RoleConfigError: owners=-1: a whole number of at least 0 is needed."),
         ("steps", "LoaderConfigError: every_n_train_steps=0: a whole number of at least 1 is needed."),
