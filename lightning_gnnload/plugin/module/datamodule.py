@@ -220,7 +220,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         if isinstance(data, PartitionFolder) and partition is None:
-            partition, graph = data.partition, graph or features  # it has no lists that samplers could read
+            partition, graph = data.partition, features if graph is None else graph  # no sampler could read its lists
         self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache), wire)
         check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)

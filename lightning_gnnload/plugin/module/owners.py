@@ -57,7 +57,7 @@ class ModuleOwners:
         cached: Collection[str] | None = (),
         wire: Wire = "exact",
     ) -> None:
-        self.graph, self.features = _checked("graph", graph), _checked("features", features)
+        self.features, self.graph = _checked("features", features), _checked("graph", graph)
         self.setting, self.made_by, self.cached, self.wire = partition, made_by, cached, wire
         check_one_of("wire", wire, get_args(Wire), LoaderConfigError)
         if wire != "exact" and not self.features:

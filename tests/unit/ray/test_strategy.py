@@ -152,7 +152,7 @@ def test_two_lightnings_are_told_apart() -> None:
     [
         ("ray.__version__ = '2.50.1'", "needs Ray 2.51 or newer, but Ray 2.50.1 is installed: pip install -U"),
         (
-            "from ray.train._internal import utils; del utils.get_address_and_port",
+            "from ray.train.torch import config; del config._set_torch_distributed_env_vars",
             "has changed what lightning_gnnload.",
         ),
         ("os.environ['RAY_TRAIN_V2_ENABLED'] = '0'", "RAY_TRAIN_V2_ENABLED turns off the second version of Ray Train"),
