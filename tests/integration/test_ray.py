@@ -23,7 +23,7 @@ from tests.integration.scripts import launch
 from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.runif import RunIf
 
-pytestmark = [RunIf(extras="ray"), pytest.mark.timeout(400)]
+pytestmark = [RunIf(extras="ray"), pytest.mark.timeout(500)]
 CONFIGURATION = """
 seed_everything: 0
 trainer:
@@ -49,7 +49,7 @@ data:
   batch_size: 1024
 """
 SCRIPTS = Path(__file__).parent / "scripts"
-LIMIT_S = 200
+LIMIT_S = 300
 
 
 @pytest.fixture(scope="module")
