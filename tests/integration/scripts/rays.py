@@ -25,20 +25,20 @@ MID_EPOCH, LATER = 7, 13  # of twice ten steps
 
 @dataclass(frozen=True)
 class Run:
-    """The settings of a run. ``each`` is what Ray gives each worker; ``data`` are settings of the parts' module, of
-    which None is the whole graph's."""
+    """The settings of a run. ``each`` is what Ray gives each worker, ``data`` the settings of the parts' module; None
+    has the whole graph. ``troubles`` are the names of what comes in mid-epoch."""
 
     num_workers: int
     each: dict[str, float]
     strategy: dict[str, int]
     data: dict[str, str] | None = None
     max_failures: int = 0
-    callbacks: list[str] = field(default_factory=list)
+    troubles: list[str] = field(default_factory=list)
 
 
 RUNS = {
     # A trainer and a sampler on each of two nodes.
-    "owned": Run(4, {"rank": 1}, {"samplers": 1, "owners": 2}, {"features": "remote"}, callbacks=["owner_killed"]),
+    "owned": Run(4, {"rank": 1}, {"samplers": 1, "owners": 2}, {"features": "remote"}, troubles=["owner_killed"]),
     # Two trainers on one node, and two samplers on the other.
     "apart": Run(
         4,
@@ -46,12 +46,12 @@ RUNS = {
         {"samplers": 0, "sampler_nodes": 1, "owners": 2},
         {"features": "remote", "graph": "remote", "made_by": "owners"},
         max_failures=1,
-        callbacks=["rank_killed"],
+        troubles=["rank_killed"],
     ),
     "lost": Run(
-        3, {"spare": 1}, {"samplers": 1, "owners": 3}, {"features": "remote"}, max_failures=1, callbacks=["nodes_lost"]
+        3, {"spare": 1}, {"samplers": 1, "owners": 3}, {"features": "remote"}, max_failures=1, troubles=["nodes_lost"]
     ),
-    "raises": Run(2, {"rank": 1}, {"samplers": 1}, callbacks=["planted"]),
+    "raises": Run(2, {"rank": 1}, {"samplers": 1}, troubles=["planted"]),
 }
 
 
@@ -73,7 +73,7 @@ def train(config: dict[str, Any]) -> None:
         """Comes once at a step, in one trainer."""
 
         def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            for name in run.callbacks:
+            for name in run.troubles:
                 TROUBLES[name](trainer, folder)
 
     checkpoint = ray.train.get_checkpoint()
