@@ -6,13 +6,14 @@ import json
 import time
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from torch.distributed import HashStore
 
-from lightning_gnnload import NeighborSampler
+from lightning_gnnload import CollectiveSampler, NeighborSampler, partition_graph
 from lightning_gnnload.errors import QueueProtocolError, RoleConfigError, SecretError
 from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener
@@ -20,6 +21,7 @@ from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import remote_samplers as module
 from lightning_gnnload.plugin.strategy.rendezvous import address_towards
 from lightning_gnnload.sample.base import Relayed
+from tests.unit.owners.serving import graph_data, served
 
 PLAN = RolePlan(2, 0, num_nodes=2, sampler_nodes=1)
 SECRET = "a secret of thirty-two characters"
@@ -34,10 +36,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
     return made
 
 
-def job(rank: int, plan: RolePlan = PLAN, address: str = "127.0.0.1") -> Any:
+def job(rank: int, plan: RolePlan = PLAN, address: str = "127.0.0.1", secret: str | None = None) -> Any:
     environment = SimpleNamespace(main_address=address, main_port=29_500)
     times = {"connect_timeout_s": 5.0, "setup_timeout_s": 5.0}
-    return SimpleNamespace(roles=plan, environment=environment, global_rank=rank, **times)
+    return SimpleNamespace(roles=plan, environment=environment, global_rank=rank, queue_secret=secret, **times)
 
 
 @pytest.fixture
@@ -71,7 +73,7 @@ def test_the_secret_is_not_in_the_store(listener: RemoteListener, store: HashSto
     entry = store.get(module._entry(2)).decode()
     assert listener.address[0] == "127.0.0.1", "no other machine is in the job, and none gets there"
     assert SECRET not in entry
-    for key in (module._key(json.loads(entry)["nonce"]), SECRET.encode()):
+    for key in (module._key(job(2), json.loads(entry)["nonce"]), SECRET.encode()):
         assert key.hex() not in entry
 
 
@@ -113,6 +115,7 @@ def test_without_a_secret_nobody_listens_or_waits(monkeypatch: pytest.MonkeyPatc
         module.remote_samplers(job(0), None)
     assert time.monotonic() - began < 1
     assert module.remote_samplers(job(0, RolePlan(2, 1)), None) is NO_REMOTE, "one machine needs none"
+    module.listen_to_machines(job(2, secret="whoever started the ranks made it")).close()
 
 
 def test_a_sampler_listens_where_it_reaches_the_first_machine_from() -> None:
@@ -125,10 +128,13 @@ class Elsewhere(Relayed):
         raise NotImplementedError
 
 
-def test_parts_of_a_graph_are_refused_unless_they_have_owners() -> None:
-    sampler, owned = NeighborSampler([1]), OwnedBatches(lambda: None, lambda: ())  # type: ignore[arg-type,return-value]
+def test_parts_of_a_graph_are_refused_unless_they_have_owners(tmp_path: Path) -> None:
+    sampler = NeighborSampler([1])
     module.refuse_parts(sampler, PLAN)
-    module.refuse_parts(OwnedSampler(sampler, owned), PLAN)
+    partition = partition_graph(graph_data(), tmp_path / "parts", 2, "random", hops=0, progress=False)
+    with served(partition) as (owners, _):
+        module.refuse_parts(CollectiveSampler(sampler, owners), PLAN)
+        module.refuse_parts(OwnedSampler(sampler, OwnedBatches(lambda: owners, lambda: ())), PLAN)
     module.refuse_parts(Elsewhere(sampler), RolePlan(2, 1))
     with pytest.raises(RoleConfigError, match="with partition="):
         module.refuse_parts(Elsewhere(sampler), PLAN)
