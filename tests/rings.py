@@ -53,6 +53,7 @@ FILES = {
     "integration/test_notebook.py": "matrix",
     "integration/test_pyg_modules.py": "matrix",
     "integration/test_ray.py": "matrix",
+    "integration/test_ray_tables.py": "matrix",
     "integration/test_slurm.py": "matrix",
     "newcomers": "matrix",
     "unit/benchmarks": "matrix",

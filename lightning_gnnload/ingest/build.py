@@ -16,10 +16,11 @@ from lightning_gnnload.data.tables import EDGE_PREFIX
 from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.data.userids import UserIds
 from lightning_gnnload.errors import GraphSpecError, TableError
+from lightning_gnnload.host.machines import ENGINES, Machines
 from lightning_gnnload.host.pages import mapped_bytes
 from lightning_gnnload.host.progress import progress
 from lightning_gnnload.ingest.edges import EdgeReader, graph_types
-from lightning_gnnload.ingest.features import Feature, MissingCounts, code_rows, fit, unfitted_features, x_rows
+from lightning_gnnload.ingest.features import Feature, MissingCounts, fit, unfitted_features
 from lightning_gnnload.ingest.ids import NumberedNodes, write_node_ids
 from lightning_gnnload.ingest.lists import WrittenGraph, write_lists
 from lightning_gnnload.ingest.open_tables import OpenTables, named_files
@@ -27,10 +28,14 @@ from lightning_gnnload.ingest.report import Report, degree_figures
 from lightning_gnnload.ingest.seeds import describe_seeds
 from lightning_gnnload.ingest.source import Source
 from lightning_gnnload.ingest.spec import GraphSpec, TaskSpec
+from lightning_gnnload.ingest.spread.machine import DUCKDB_SHARE, ROWS_OF, SORTING_SHARE
+from lightning_gnnload.ingest.spread.passes import MachinePasses, SpreadListWriter
+from lightning_gnnload.ingest.spread.stretches import has_stretches
 from lightning_gnnload.ingest.sql import EVERYWHERE, open_database
 from lightning_gnnload.ingest.tasks import ReadTask, SeedEnd, SeedTypes, read_task
 from lightning_gnnload.ingest.transforms import Transforms
 from lightning_gnnload.ingest.vocabularies import SharedColumn, fit_vocabulary
+from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.folders import (
     ArrayWriter,
     array_entry,
@@ -49,8 +54,7 @@ from lightning_gnnload.storage.targets import BUILD_REPORT
 
 # The tables of numbers and of categories of a node or edge type.
 X, CODES = "x", "codes"
-# Shares of the memory that a build may take; the rest is left to the index of ids.
-_DUCKDB_SHARE, _SORTING_SHARE = 0.5, 0.25
+_PURPOSE = "gnnload build --engine ray"
 # Which rows of a table, from begin to end, are in the graph: bool [end - begin], or None for all.
 RowMask = Callable[[int, int], np.ndarray | None]
 
@@ -66,26 +70,34 @@ def build_graph_folder(
     attributes: Mapping[str, Any] | None = None,
     keep: bool = True,
     show_progress: bool = True,
+    engine: str = "local",
 ) -> dict[str, Any]:
     """Builds the graph folder of tables, atomically: a build that fails, or is killed, leaves none.
 
     Paths of tables count from ``home``; SQL may read what lies below it and below ``reads``. ``transforms`` is a folder
     that was built before, whose features and classes are applied. With ``keep=False`` all is built beside ``folder``
-    and removed, to see whether it could be. Returns the report, which is in ``report.json``, too. Raises GraphSpecError
-    and TableError where ``spec`` and the tables do not fit, StoreFormatError where ``folder`` cannot be written or
-    replaced.
+    and removed, to see whether it could be. With the ``engine`` ``"ray"``, the machines of a Ray cluster read tables of
+    edges, sort edges and write features; the folder is the same, byte for byte, but for the report. Returns the report,
+    which is in ``report.json``, too. Raises GraphSpecError and TableError where ``spec`` and the tables do not fit,
+    StoreFormatError where ``folder`` cannot be written or replaced, LaunchError and MissingExtraError as
+    :class:`.Machines` does.
     """
+    check_one_of("engine", engine, ENGINES, GraphSpecError)
     with (
         new_folder(folder, "graph", overwrite=overwrite, alone=True, keep=keep) as draft,
         _scratch(spec, draft, home, folder) as scratch,
+        ExitStack() as stack,
     ):
+        machines = None
+        if engine == "ray":  # first, as it may fail
+            machines = stack.enter_context(Machines(_PURPOSE, [draft, scratch], num_threads=spec.build.threads))
         con = open_database(
-            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=_DUCKDB_SHARE
+            spec.build, scratch / "duckdb", home, files=[*named_files(spec, home)], reads=reads, share=DUCKDB_SHARE
         )
         try:
             tables = OpenTables(con, spec, home)
             fitted = _read_transforms(tables, home, transforms)
-            return _GraphBuilder(tables, draft, scratch, fitted, show_progress).run(attributes or {})
+            return _GraphBuilder(tables, draft, scratch, fitted, machines, show_progress).run(attributes or {})
         finally:
             con.close()
 
@@ -148,10 +160,18 @@ class _GraphBuilder:
     the report."""
 
     def __init__(
-        self, tables: OpenTables, folder: Path, scratch: Path, transforms: Transforms | None, show_progress: bool
+        self,
+        tables: OpenTables,
+        folder: Path,
+        scratch: Path,
+        transforms: Transforms | None,
+        machines: Machines | None,
+        show_progress: bool,
     ) -> None:
         self.tables, self.spec, self.folder, self.scratch = tables, tables.spec, folder, scratch
         self.transforms, self.fitted, self.show_progress = transforms, Transforms(), show_progress
+        self.machines = machines
+        self.passes: MachinePasses | None = None  # of machines
         self.report = Report()
         self.entries: dict[str, Any] = {}
         self.vocabularies: dict[str, list[str | None]] = {}
@@ -210,14 +230,23 @@ class _GraphBuilder:
                     self.nodes,
                     self.tables.edges,
                     self.scratch,
-                    memory_bytes=int(build.memory_bytes * _SORTING_SHARE),
+                    memory_bytes=int(build.memory_bytes * SORTING_SHARE),
                     num_threads=build.num_threads,
                     show_progress=self.show_progress,
                 )
                 stack.callback(reader.close)
-                reader.read_all()
+                if self.machines is None:
+                    reader.read_all()
+                else:
+                    self.passes = MachinePasses(
+                        self.machines, self.tables, reader, self.folder, self.scratch, show_progress=self.show_progress
+                    )
+                    segments = self.passes.read_edges()
             with self.report.stage("sort"):
-                graph = write_lists(reader, self.folder, self.scratch, self.entries, repeats=build.repeats)
+                if self.passes is None:
+                    graph = write_lists(reader, self.folder, self.scratch, self.entries, repeats=build.repeats)
+                else:
+                    graph = SpreadListWriter(self.passes, segments, self.entries).write(build.repeats)
         for name, counts in graph.counts.items():
             figures = {key: value for key, value in vars(counts).items() if key != "first_rows" and value is not None}
             self.report.add("edges", name, figures)
@@ -419,20 +448,22 @@ class _GraphBuilder:
         missing, tables = MissingCounts(), []
         width = sum(feature.num_columns for feature in features)
         num_codes = sum(feature.kind == "category" for feature in features)
-        for table, dtype, num_columns, rows_of in (
-            (X, np.float32, width, x_rows),
-            (CODES, np.int32, num_codes, code_rows),
-        ):
+        for table, dtype, num_columns in ((X, np.float32, width), (CODES, np.int32, num_codes)):
             if not num_columns:
                 continue
             named, array = array_of(table)
             tables.append(named)
+            if self.passes is not None and has_stretches(source):
+                self.entries[array] = self.passes.write_rows(
+                    source, table, features, missing, row_mask, array, dtype, num_columns
+                )
+                continue
             with (
                 ArrayWriter(self.folder, array, dtype, (num_columns,)) as writer,
                 progress(f"Writing {named}", source.num_rows, show=self.show_progress) as advance,
             ):
                 begin = 0
-                for rows in rows_of(source, features, missing):
+                for rows in ROWS_OF[table](source, features, missing):
                     mask = row_mask(begin, begin + len(rows))
                     begin += len(rows)
                     writer.append(rows if mask is None else rows[mask])

@@ -94,6 +94,34 @@ class _EdgeBatch:
     counts: EdgeCounts
 
 
+@dataclass(frozen=True)
+class EdgeColumns:
+    """How tables of edges are read, by relation: their numbers of rows, and the readings of ends, times and weights."""
+
+    num_rows: dict[str, int]
+    readings: dict[str, list[Reading]]
+    weight_dtype: Any  # of all tables together; None where none has weights
+
+    @classmethod
+    def of(cls, spec: GraphSpec, nodes: Mapping[str, NumberedNodes], sources: Mapping[str, Source]) -> EdgeColumns:
+        """Looks at the columns; raises TableError for those that hold something else."""
+        readings, weight_dtypes = {}, []
+        for name, edges in spec.edges.items():
+            source = sources[name]
+            readings[name] = [
+                source.key(end.column, nodes[end.node_type].id_type, cast=spec.nodes[end.node_type].id_type != "auto")
+                for end in (edges.src, edges.dst)
+            ]
+            if edges.time is not None:
+                readings[name].append(source.time(edges.time, edges.time_unit, edges.timezone))
+            if edges.weight is not None:
+                reading, dtype = _weight_reading(source, edges.weight)
+                readings[name].append(reading)
+                weight_dtypes.append(dtype)
+        weight_dtype = np.result_type(np.float32, *weight_dtypes).type if weight_dtypes else None
+        return cls({name: sources[name].num_rows for name in spec.edges}, readings, weight_dtype)
+
+
 class EdgeReader:
     """Reads tables of edges into an :class:`.EdgeSpill`, table by table. ``scratch`` needs 12 to 32 bytes an edge;
     ``memory_bytes`` bounds buffers, and sorting later."""
@@ -108,24 +136,22 @@ class EdgeReader:
         memory_bytes: int,
         num_threads: int,
         show_progress: bool = True,
+        columns: EdgeColumns | None = None,
     ) -> None:
         self.spec, self.nodes, self.sources = spec, nodes, sources
+        self.columns = columns or EdgeColumns.of(spec, nodes, sources)
         self.memory_bytes, self.num_threads, self.show_progress = memory_bytes, num_threads, show_progress
         num_nodes = {name: numbered.num_nodes for name, numbered in nodes.items()}
         self.types = graph_types(spec, num_nodes)
         self.num_nodes = sum(num_nodes.values())
         self.num_lists = self.num_nodes if self.types is None else int(self.types.first_run[-1])
-        self.counts: dict[str, EdgeCounts] = {}
+        self.counts = {name: EdgeCounts() for name in spec.edges}
+        self._edge_rows = {name: RowSet() for name in spec.edges}
         self.edge_rows: dict[str, RowSet | None] = {}  # which rows of a table are edges; None: all
         self.touched = {name: np.zeros(count, np.bool_) for name, count in num_nodes.items()}  # nodes with an edge
         self.span = _node_span(nodes)
         self.has_time = _timed_relations(spec, nodes)
-        weighted = {name: edges.weight for name, edges in spec.edges.items() if edges.weight is not None}
-        weights = {name: _weight_reading(sources[name], column) for name, column in weighted.items()}
-        self._weights = {name: reading for name, (reading, _) in weights.items()}
-        dtypes = [dtype for _, dtype in weights.values()]
-        self.weight_dtype = np.result_type(np.float32, *dtypes).type if weights else None
-        self.num_rows = {name: source.num_rows for name, source in sources.items()}
+        self.weight_dtype, self.num_rows = self.columns.weight_dtype, self.columns.num_rows
         self._file = tempfile.TemporaryFile(dir=scratch)  # noqa: SIM115  it has no name, and goes with this process
         self.spill = self._spill(str(scratch))
 
@@ -136,8 +162,8 @@ class EdgeReader:
     def read_all(self) -> None:
         """Reads all tables; raises TableError for rows without an end where these are errors, for wrong weights and for
         times out of range."""
-        for name, edges in self.spec.edges.items():
-            self._read(name, edges)
+        for name in self.spec.edges:
+            self._read(name)
         self.spill.finish()
         for numbered in self.nodes.values():
             numbered.rest()  # sorting needs the memory
@@ -156,19 +182,20 @@ class EdgeReader:
         shift = max((self.num_lists // min(num_buckets, MOST_BUCKETS)).bit_length(), 0)
         # A bucket holds the lists whose numbers have the same high bits: which one an edge belongs to is a shift.
         num_buckets = (self.num_lists >> min(shift, 30)) + 1
-        return EdgeSpill(
-            self._file.fileno(),
-            f"a scratch file in {name}",
-            num_lists=self.num_lists,
-            shift=min(shift, 30),
-            extent_bytes=min(_EXTENT_BYTES, max(self.memory_bytes // 4 // num_buckets, 1 << 10)),
-            num_nodes=self.num_nodes,
-            has_time=any(self.has_time.values()),
-            most_ids=max(self.num_rows.values()),
-            weight_dtype=self.weight_dtype,
-        )
+        self.spill_settings: dict[str, Any] = {
+            "num_lists": self.num_lists,
+            "shift": min(shift, 30),
+            "extent_bytes": min(_EXTENT_BYTES, max(self.memory_bytes // 4 // num_buckets, 1 << 10)),
+            "num_nodes": self.num_nodes,
+            "has_time": any(self.has_time.values()),
+            "most_ids": max(self.num_rows.values()),
+            "weight_dtype": self.weight_dtype,
+        }
+        return EdgeSpill(self._file.fileno(), f"a scratch file in {name}", **self.spill_settings)
 
-    def _lists(self, name: str, edges: EdgeSpec) -> list[SpillLists]:
+    def lists(self, name: str) -> list[SpillLists]:
+        """Returns the lists that a table's edges go to, and those of its reverse edges, if there are any."""
+        edges = self.spec.edges[name]
         endpoints = [self.nodes[end.node_type] for end in (edges.src, edges.dst)]
         if self.types is None:
             only = endpoints[0]
@@ -189,41 +216,38 @@ class EdgeReader:
             )
         return lists
 
-    def _read(self, name: str, edges: EdgeSpec) -> None:
-        source, where = self.sources[name], f"edges.{name}"
-        readings = [
-            source.key(
-                end.column, self.nodes[end.node_type].id_type, cast=self.spec.nodes[end.node_type].id_type != "auto"
-            )
-            for end in (edges.src, edges.dst)
-        ]
-        if edges.time is not None:
-            readings.append(source.time(edges.time, edges.time_unit, edges.timezone))
-        if edges.weight is not None:
-            readings.append(self._weights[name])
-        lists, counts, edge_rows = self._lists(name, edges), EdgeCounts(), RowSet()
-        self.counts[name] = counts
+    def _read(self, name: str) -> None:
+        lists, batches = self.lists(name), self.sources[name].batches(self.columns.readings[name])
         with (
-            progress(f"Reading {where}", self.num_rows[name], show=self.show_progress) as advance,
-            in_order(partial(self._number_ends, name, edges), source.batches(readings), self.num_threads) as batches,
+            progress(f"Reading edges.{name}", self.num_rows[name], show=self.show_progress) as advance,
+            in_order(partial(self.number_ends, name), batches, self.num_threads) as numbered,
         ):
-            for batch in batches:
+            for batch in numbered:
                 # One list, or two where there are reverse edges, whose ids are those of their originals.
                 for to, (src, dst) in zip(lists, ((batch.src, batch.dst), (batch.dst, batch.src)), strict=False):
-                    added = self.spill.add(to, src, dst, batch.time, batch.weight, first_id=counts.kept)
-                counts.merge(batch.counts)
-                edge_rows.append((batch.src | batch.dst) >= 0)
-                counts.kept += added
-                counts.rows += len(batch.src)
-                self.span |= batch.span
+                    added = self.spill.add(to, src, dst, batch.time, batch.weight, first_id=self.counts[name].kept)
+                self.count(name, batch.counts, (batch.src | batch.dst) >= 0, added, batch.span)
                 advance(len(batch.src))
-        self.edge_rows[name] = None if counts.kept == counts.rows else edge_rows
+        self.end(name)
+
+    def count(self, name: str, counts: EdgeCounts, is_edge: np.ndarray, num_kept: int, span: TimeSpan) -> None:
+        """Counts the next rows of a table: which of them are edges, bool ``[n]``, and how many."""
+        self.counts[name].merge(counts)
+        self._edge_rows[name].append(is_edge)
+        self.counts[name].kept += num_kept
+        self.counts[name].rows += len(is_edge)
+        self.span |= span
+
+    def end(self, name: str) -> None:
+        """Ends a table; raises TableError for rows without an end where these are errors."""
+        counts, edges = self.counts[name], self.spec.edges[name]
+        self.edge_rows[name] = None if counts.kept == counts.rows else self._edge_rows[name]
         if edges.on_missing == "error":
             _check_ends(name, edges, counts)
 
-    def _number_ends(self, name: str, edges: EdgeSpec, batch: pa.RecordBatch) -> _EdgeBatch:
+    def number_ends(self, name: str, batch: pa.RecordBatch) -> _EdgeBatch:
         """Numbers the ends of a batch; threads do so at once."""
-        where, counts = f"edges.{name}", EdgeCounts()
+        where, counts, edges = f"edges.{name}", EdgeCounts(), self.spec.edges[name]
         src, dst = (
             self.nodes[end.node_type].find(batch.column(number)) for number, end in enumerate((edges.src, edges.dst))
         )

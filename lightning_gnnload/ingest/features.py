@@ -329,6 +329,11 @@ class MissingCounts:
     missing: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
 
+    def merge(self, counts: MissingCounts) -> None:
+        """Adds what was counted in other rows."""
+        self.missing += counts.missing
+        self.unknown += counts.unknown
+
     def figures(self, feature: Feature) -> dict[str, Any]:
         figures = {"as": feature.kind, "missing": self.missing[feature.column]}
         if feature.kind == "category":
@@ -341,7 +346,7 @@ def x_rows(source: Source, features: Sequence[Feature], counts: MissingCounts) -
     a value that is no finite number."""
     used = [feature for feature in features if feature.kind != "category"]
     encoders = {feature.column: _encoder(source, feature) for feature in used if feature.kind == "text"}
-    first = 0
+    first = source.first_row
     for batch in source.batches([_reading(source, feature) for feature in used]):
         rows = np.empty((batch.num_rows, sum(feature.num_columns for feature in used)), np.float32)
         at = 0

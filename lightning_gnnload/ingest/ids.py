@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,6 +61,14 @@ def _view(buffer: Any, dtype: type) -> np.ndarray:
     return np.frombuffer(buffer, dtype, buffer.size // np.dtype(dtype).itemsize)
 
 
+class NodeFiles(NamedTuple):
+    """The files of a node type's ids and times, from which another process finds its nodes as well."""
+
+    values: Path
+    offsets: Path | None
+    time: Path | None
+
+
 @dataclass(frozen=True)
 class NumberedNodes:
     """The nodes of one type, numbered in the order of their table."""
@@ -74,10 +82,22 @@ class NumberedNodes:
     time: np.ndarray | None  # int64 nanoseconds [num_nodes], mapped, or NO_TIME; None: no column of times
     num_without_time: int
     index: IdIndex
+    files: NodeFiles
 
     def find(self, column: pa.Array) -> FoundRows:
         """Finds the numbers of the nodes that a column of keys names. Threads may call it at once."""
         return self.index.find(*Keys.of(column))
+
+    @classmethod
+    def of_files(cls, nodes: Mapping[str, Any], files: NodeFiles) -> NumberedNodes:
+        """Opens the files of nodes that were numbered elsewhere, whose other fields are ``nodes``."""
+        values, offsets, time = (
+            None if file is None else _map_file(file, np.uint8 if is_text else np.int64)
+            for file, is_text in zip(files, (nodes["id_type"] == "text", False, False), strict=True)
+        )
+        assert values is not None
+        index = _index(values, offsets, f"nodes.{nodes['node_type']}", show_progress=False)
+        return cls(**nodes, time=time, index=index, files=files)
 
     def rest(self) -> None:
         """Takes the ids off this process's memory until they are looked at again."""
@@ -137,7 +157,16 @@ def write_node_ids(
     entries |= written.entries
     without_time = 0 if written.time is None else int(np.count_nonzero(written.time == NO_TIME))
     return NumberedNodes(
-        node_type, spec.id, key.id_type, index.num_ids, num_rows, repeated, written.time, without_time, index
+        node_type,
+        spec.id,
+        key.id_type,
+        index.num_ids,
+        num_rows,
+        repeated,
+        written.time,
+        without_time,
+        index,
+        written.files,
     )
 
 
@@ -172,6 +201,7 @@ class _Written(NamedTuple):
     ids: tuple[np.ndarray, np.ndarray | None]
     time: np.ndarray | None
     entries: dict[str, Any]
+    files: NodeFiles
 
 
 def _write(
@@ -193,8 +223,9 @@ def _write(
             entries[f"{name}.offsets"] = offsets.entry()
         if time is not None:
             time.entry()
-    ids = _map_array(values), None if offsets is None else _map_array(offsets)
-    return _Written(ids, None if time is None else _map_array(time), entries)
+    files = NodeFiles(values.path, None if offsets is None else offsets.path, None if time is None else time.path)
+    ids = _map_file(values.path, values.dtype), None if offsets is None else _map_file(offsets.path, np.int64)
+    return _Written(ids, None if time is None else _map_file(time.path, np.int64), entries, files)
 
 
 def _append(values: ArrayWriter, offsets: ArrayWriter | None, keys: Keys) -> None:
@@ -207,10 +238,10 @@ def _append(values: ArrayWriter, offsets: ArrayWriter | None, keys: Keys) -> Non
     values.append(keys.values[first:last])
 
 
-def _map_array(written: ArrayWriter) -> np.ndarray:
-    if not written.num_rows:
-        return np.empty(0, written.dtype)
-    return mapped_bytes(written.path).view(written.dtype)
+def _map_file(file: Path, dtype: Any) -> np.ndarray:
+    if not file.stat().st_size:
+        return np.empty(0, dtype)
+    return mapped_bytes(file).view(dtype)
 
 
 def _index(values: np.ndarray, offsets: np.ndarray | None, where: str, show_progress: bool) -> IdIndex:

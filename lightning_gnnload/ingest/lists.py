@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from lightning_gnnload.ingest.rowset import RowSet
 from lightning_gnnload.ingest.threads import in_order
 from lightning_gnnload.ingest.times import codes_of, merge_times
 from lightning_gnnload.ops import NO_TIME, Bucket, EdgeList, Records, Runs, build_runs
-from lightning_gnnload.storage.folders import ArrayWriter
+from lightning_gnnload.storage.folders import ArrayWriter, array_file
 from lightning_gnnload.storage.graphs import RANKED
 
 _STRETCH_LISTS = 1 << 20
@@ -56,6 +56,12 @@ class WrittenGraph:
         return mask
 
 
+class Appendable(Protocol):
+    """Takes rows of an array, in turn."""
+
+    def append(self, rows: np.ndarray) -> None: ...
+
+
 class _Piece(NamedTuple):
     """Records that are sorted at once: all of a bucket, or a slice of one whose records are in order."""
 
@@ -74,10 +80,12 @@ def write_lists(
     A bucket that is too large to be sorted at once is divided: by lists, and one list by time. ``repeats`` counts rows
     that repeat an earlier one of their table, also where they stay.
     """
-    return _ListWriter(edges, folder, scratch, entries).write(repeats)
+    return ListWriter(edges, folder, scratch, entries).write(repeats)
 
 
-class _ListWriter:
+class ListWriter:
+    """Writes the arrays of a graph in passes over the spill: repeats, times, then sorted edges."""
+
     def __init__(self, edges: EdgeReader, folder: Path, scratch: Path, entries: dict[str, Any]) -> None:
         self.edges, self.spill, self.types = edges, edges.spill, edges.types
         self.folder, self.scratch, self.entries = folder, scratch, entries
@@ -92,20 +100,23 @@ class _ListWriter:
         if self.spill.has_time:
             self.clock = self.edges.span.clock(self._timed_types(), self._write_ranks)
             self._write_node_times()
-        ptr = self._write_edges()
+        self._write_edges()
         if self.types is not None:
-            self._write_begins(self.types, ptr)
+            self._write_begins(self.types)
         return WrittenGraph(
             self.edges.num_nodes,
             self.num_edges,
             self.types,
             self.clock,
             self.edges.counts,
-            {name: int(np.count_nonzero(~touched)) for name, touched in self.edges.touched.items()},
+            self._isolated(),
             self.repeated,
             self.edges.edge_rows,
             self.spill.num_bytes,
         )
+
+    def _isolated(self) -> dict[str, int]:
+        return {name: int(np.count_nonzero(~touched)) for name, touched in self.edges.touched.items()}
 
     # Buckets, and what they are cut into.
 
@@ -146,21 +157,24 @@ class _ListWriter:
         if not looked_at:
             return
         repeats = {name: RowSet(self.edges.counts[name].kept) for name in self.edges.counts if name in looked_at}
-        pieces = self._pieces(by_source=True, keep=True)
-        with (
-            progress("Looking for repeats", self.num_records, show=self.edges.show_progress) as advance,
-            in_order(self._repeats_in, pieces, self.edges.num_threads) as results,
-        ):
-            for piece, types, ids in results:
+        with progress("Looking for repeats", self.num_records, show=self.edges.show_progress) as advance:
+            for num_records, types, ids in self.repeats():
                 for number, name in enumerate(self._table_names()):
                     if name in repeats:
                         repeats[name].add(ids[types == number])
-                advance(piece.rows.stop - piece.rows.start)
-                self._release(piece, keep=True)
+                advance(num_records)
         for name, rows in repeats.items():
             self.edges.counts[name].repeats = len(rows)
             if name in dropped and len(rows):
                 self.repeated[name] = rows
+
+    def repeats(self) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
+        """Yields how many records were looked at, and which edges repeat an earlier one: their types and ids."""
+        pieces = self._pieces(by_source=True, keep=True)
+        with in_order(self._repeats_in, pieces, self.edges.num_threads) as results:
+            for piece, types, ids in results:
+                yield piece.rows.stop - piece.rows.start, types, ids
+                self._release(piece, keep=True)
 
     def _table_names(self) -> list[str]:
         """Returns the table of each edge type: reverse edges have that of their originals."""
@@ -198,15 +212,20 @@ class _ListWriter:
                     for begin in range(0, nodes.num_nodes, self.edges.most_records):
                         yield nodes.time[begin : begin + self.edges.most_records]
             with progress("Ordering times", self.num_records, show=self.edges.show_progress) as advance:
-                for bucket in self.spill.buckets:
-                    for begin in range(0, bucket.num_records, self.edges.most_records):
-                        records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
-                        assert records.time is not None
-                        yield records.time
-                        advance(len(records.time))
+                for times, num_records in self.times():
+                    yield times
+                    advance(num_records)
 
         file, self.entries[RANKED] = merge_times(chunks(), self.scratch, self.folder, RANKED, self.edges.most_records)
         return mapped_bytes(file).view(np.int64)
+
+    def times(self) -> Iterator[tuple[np.ndarray, int]]:
+        """Yields the times of edges, and of how many records they are."""
+        for bucket in self.spill.buckets:
+            for begin in range(0, bucket.num_records, self.edges.most_records):
+                records = self.spill.read(bucket, slice(begin, begin + self.edges.most_records))
+                assert records.time is not None
+                yield records.time, len(records.time)
 
     def _write_node_times(self) -> None:
         if all(nodes.time is None for nodes in self.edges.nodes.values()):
@@ -220,37 +239,44 @@ class _ListWriter:
 
     # Edges.
 
-    def _write_edges(self) -> ArrayWriter:
+    def arrays(self) -> dict[str, np.dtype]:
+        """Returns the dtypes of the arrays of edges, and of where lists begin, which comes last."""
         most_edges = max((counts.kept for counts in self.edges.counts.values()), default=0)
         dtypes: dict[str, Any] = {
             "indices": self.spill.index_dtype,
             # Row numbers of one table, from 0: 2**31 of them fit.
             "edge_order": np.int32 if most_edges <= 2**31 else np.int64,
         }
-        if self.clock is not None:
+        if self.spill.has_time:
             dtypes["edge_time"] = np.uint32
         if self.spill.weight_dtype is not None:
             dtypes["edge_weight"] = self.spill.weight_dtype
-        # Without types a node has one list: where lists begin is where nodes begin.
-        name = "indptr" if self.types is None else "run_ptr"
         narrow = self.types is not None and self.num_records < 2**32
+        dtypes[self._begins] = np.uint32 if narrow else np.int64
+        return {name: np.dtype(dtype) for name, dtype in dtypes.items()}
+
+    @property
+    def _begins(self) -> str:
+        """The array of where lists begin. Without types a node has one list: where lists begin is where nodes begin."""
+        return "indptr" if self.types is None else "run_ptr"
+
+    def _write_edges(self) -> None:
         with ExitStack() as stack:
             files = {
-                array: stack.enter_context(ArrayWriter(self.folder, array, dtype)) for array, dtype in dtypes.items()
+                array: stack.enter_context(ArrayWriter(self.folder, array, dtype))
+                for array, dtype in self.arrays().items()
             }
-            ptr = stack.enter_context(ArrayWriter(self.folder, name, np.uint32 if narrow else np.int64))
-            ptr.append(np.zeros(1, np.int64))
-            self.num_edges = self._write_sorted(files, ptr)
-            self.entries |= {array: file.entry() for array, file in {**files, name: ptr}.items()}
-        return ptr
+            files[self._begins].append(np.zeros(1, np.int64))
+            with progress("Sorting edges", self.num_records, show=self.edges.show_progress) as advance:
+                self.num_edges = self.write_sorted(files, advance)
+            self.entries |= {array: file.entry() for array, file in files.items()}
 
-    def _write_sorted(self, files: dict[str, ArrayWriter], ptr: ArrayWriter) -> int:
-        """Writes all edges, bucket by bucket, and where each list ends; returns how many edges there are."""
-        num_edges = 0
-        with (
-            progress("Sorting edges", self.num_records, show=self.edges.show_progress) as advance,
-            in_order(self._sort_piece, self._pieces(), self.edges.num_threads) as results,
-        ):
+    def write_sorted(
+        self, files: Mapping[str, Appendable], advance: Callable[[int], object], *, num_edges: int = 0
+    ) -> int:
+        """Writes all edges, bucket by bucket, and where each list ends; returns how many edges there are, with the
+        ``num_edges`` of lists before."""
+        with in_order(self._sort_piece, self._pieces(), self.edges.num_threads) as results:
             for origin, group in groupby(results, key=lambda result: result[0].origin):
                 sizes = np.zeros(origin.num_lists, np.int64)
                 for piece, runs in group:
@@ -261,7 +287,7 @@ class _ListWriter:
                         files[array].append(values)
                     self._release(piece)
                     advance(piece.rows.stop - piece.rows.start)
-                ptr.append(num_edges + np.cumsum(sizes))
+                files[self._begins].append(num_edges + np.cumsum(sizes))
                 num_edges += int(sizes.sum())
         return num_edges
 
@@ -294,9 +320,9 @@ class _ListWriter:
         records = records._replace(id=ids.astype(records.id.dtype))
         return Records(*(None if column is None else column[stays] for column in records))  # type: ignore[arg-type]
 
-    def _write_begins(self, types: GraphTypes, ptr: ArrayWriter) -> None:
+    def _write_begins(self, types: GraphTypes) -> None:
         """Writes where the first list of each node begins."""
-        begins = mapped_bytes(ptr.path).view(ptr.dtype)
+        begins = mapped_bytes(self.folder / array_file(self._begins)).view(self.arrays()[self._begins])
         with ArrayWriter(self.folder, "indptr", np.int64) as writer:
             for number, slots in enumerate(types.slots):
                 first, step = int(types.first_run[number]), len(slots)

@@ -25,7 +25,7 @@ class OpenTables:
     Raises TableError for all that does not fit, a line for each."""
 
     def __init__(self, con: duckdb.DuckDBPyConnection, spec: GraphSpec, home: Path, *, peek: bool = False) -> None:
-        self.spec = spec
+        self.spec, self.home = spec, home
         self._faults: list[GnnLoadError] = []
 
         def open_section(section: str, specs: Mapping[str, Any], keys: Any) -> dict[str, Source]:

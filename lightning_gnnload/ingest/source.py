@@ -108,6 +108,8 @@ class Source:
         self.con, self.where, self.home = con, where, home
         self._name = f"source_{next(_NUMBERS)}"
         self.is_csv = False
+        self.files: list[str] | None = None  # of Parquet, which can be read from any row on
+        self.first_row, self._where = 0, ""
         try:
             self._from = self._open(table, home, keys, peek)
             self.types = {str(row[0]): str(row[1]) for row in self._run(f"describe from {self._from}").fetchall()}
@@ -118,6 +120,13 @@ class Source:
         """Returns the same table as one that stands elsewhere in graph.yaml."""
         source = copy(self)
         source.where = where
+        return source
+
+    def within(self, condition: str, first_row: int) -> Source:
+        """Returns the same table, of which :meth:`batches` gives the rows of an SQL condition alone; ``first_row`` is
+        the first of them."""
+        source = copy(self)
+        source.first_row, source._where = first_row, f"where {condition}"
         return source
 
     @property
@@ -239,7 +248,7 @@ class Source:
         columns = ", ".join(f"{reading.sql} as c{number}" for number, reading in enumerate(readings))
         try:
             # From DuckDB's own stream: to_arrow_reader would take three times as long.
-            yield from pa.RecordBatchReader.from_stream(self._run(f"select {columns} from {self._from}"))
+            yield from pa.RecordBatchReader.from_stream(self._run(self.select(columns, self._where)))
         except (duckdb.Error, pa.ArrowException, OSError) as error:
             raise self._explain(error, readings) from error
 
@@ -294,6 +303,7 @@ class Source:
             case "arrow":
                 return self._register(self._arrow_files(files, peek))
             case "parquet":
+                self.files = files
                 return f"read_parquet({listed(files)})"
         return self._csv(files, keys)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.errors import PartitionError
+from lightning_gnnload.host.machines import ENGINES
 from lightning_gnnload.host.progress import ProgressLines, shown_display
 from lightning_gnnload.partition.balance import balance_phases
 from lightning_gnnload.partition.closure import Holdings, OwnLists, close_parts
@@ -25,6 +26,7 @@ from lightning_gnnload.partition.numbering import number_nodes
 from lightning_gnnload.partition.partitioner import OPEN, Partitioner, partitioner
 from lightning_gnnload.partition.quality import measure_quality
 from lightning_gnnload.partition.settle import settle
+from lightning_gnnload.partition.spread import spread_machines, write_spread_parts
 from lightning_gnnload.partition.stages import StageClock
 from lightning_gnnload.partition.write import (
     Advance,
@@ -35,6 +37,7 @@ from lightning_gnnload.partition.write import (
     write_numbering,
     write_parts,
 )
+from lightning_gnnload.settings import check_one_of
 from lightning_gnnload.storage.folders import new_folder, write_manifest
 from lightning_gnnload.storage.partitions import load_partition
 from lightning_gnnload.storage.targets import check_target
@@ -55,6 +58,7 @@ def partition_graph(
     features: bool = True,
     overwrite: bool = False,
     progress: bool = True,
+    engine: str = "local",
 ) -> Partition:
     """Cuts a graph into parts and writes them as a folder, atomically.
 
@@ -77,13 +81,16 @@ def partition_graph(
             written once for all parts; tables of one node type and edge features are taken from ``data``.
         overwrite: replace the folder, if it is one of a partition and holds nothing else.
         progress: show bars on stderr.
+        engine: ``"local"``, or ``"ray"``: the machines of a Ray cluster write the parts, several at once, the same byte
+            for byte. They map ``data`` from its folder, which all of them reach under the same path, as ``folder``.
 
     Memory: what the method takes; then 8 bytes a node for each hop, and some 50 more. Edges are read from ``data`` and
     written in turn.
 
     Raises:
         PartitionError: more parts than training nodes, none of these, a graph that is a part itself, rows of a table
-            with hops, too many hops, a seed not in [0, 2**64).
+            with hops, too many hops, a seed not in [0, 2**64); ``"ray"`` for a graph that is in no folder.
+        LaunchError: as :class:`.Machines` has it.
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it.
         FeatureFileError: no room, or the disk fails; nothing is then left behind.
@@ -103,6 +110,7 @@ def partition_graph(
     num_parts = ops.as_integer("num_parts", num_parts, PartitionError)
     hops = ops.as_integer("hops", hops, PartitionError)
     seed = ops.as_integer("seed", seed, PartitionError)
+    check_one_of("engine", engine, ENGINES, PartitionError)
     check_target(folder, "partition", overwrite=overwrite)  # before a data set is fetched
     if isinstance(data, Dataset):
         data.prepare()
@@ -114,13 +122,20 @@ def partition_graph(
     graph = data.graph
     names = tuple(phase for phase in SPLITS if phase in names)  # training first, as methods have it
     seeds = {phase: data.split(phase) for phase in names}
-    with new_folder(folder, "partition", overwrite=overwrite) as target, _stages(progress) as (advance, clock):
+    with (
+        new_folder(folder, "partition", overwrite=overwrite) as target,
+        spread_machines(data, target) if engine == "ray" else nullcontext() as machines,
+        _stages(progress) as (advance, clock),
+    ):
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
         owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
         numbering = number_nodes(owner, num_parts)
         data = carried(data, features=features) if hops == 0 else data
         rows = OwnRows(data) if hops == 0 else None
-        checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
+        if machines is None:
+            checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)
+        else:
+            checksums = write_spread_parts(machines, target, data, holdings, dealt, numbering, rows, advance)
         if hops == 0:
             written = write_head(target, data)
         else:

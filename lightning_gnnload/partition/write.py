@@ -6,7 +6,7 @@ Parts are made and written one at a time, and no edge is kept in memory: 4 or 8 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -61,22 +61,39 @@ def write_parts(
     checksums = []
     for part in range(num_parts):
         advance("Writing parts", part / num_parts)
-        nodes, reach = holdings.of(part)
-        new_ids = numbering.new_ids[nodes]
-        is_own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
-        order = np.concatenate([np.flatnonzero(is_own), np.flatnonzero(~is_own)])
-        nodes, reach = nodes[order], reach[order]
-        # What the part before has left elsewhere is never read: lists that a part keeps name only nodes that it holds.
-        local[nodes] = np.arange(len(nodes))
-        part_seeds = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
-        part_path = folder / part_folder(part)
-        part_path.mkdir(mode=0o700)
-        more = {} if rows is None else rows.write(part_path, nodes[: int(is_own.sum())])
-        _write_part(part_path, graph, nodes, reach, local, part_seeds, more, keeps_order=rows is not None)
-        with OpenFolder(part_path) as written:
-            checksums.append(manifest_checksum(written))
+        checksums.append(write_one_part(folder, graph, holdings, seeds, numbering, rows, part, local))
     advance("Writing parts", 1.0)
     return checksums
+
+
+def write_one_part(
+    folder: Path,
+    graph: Graph,
+    holdings: Holdings,
+    seeds: Seeds,
+    numbering: Numbering,
+    rows: OwnRows | None,
+    part: int,
+    local: np.ndarray | None = None,
+) -> int:
+    """Writes one part, as :func:`write_parts` does; ``local`` is memory for a number a node, which may hold what other
+    parts have left."""
+    if local is None:
+        local = np.empty(graph.num_nodes, _index_dtype(graph.num_nodes))
+    nodes, reach = holdings.of(part)
+    new_ids = numbering.new_ids[nodes]
+    is_own = (new_ids >= numbering.starts[part]) & (new_ids < numbering.starts[part + 1])
+    order = np.concatenate([np.flatnonzero(is_own), np.flatnonzero(~is_own)])
+    nodes, reach = nodes[order], reach[order]
+    # What the part before has left elsewhere is never read: lists that a part keeps name only nodes that it holds.
+    local[nodes] = np.arange(len(nodes))
+    part_seeds = {phase: ids[parts == part] for phase, (ids, parts) in seeds.items()}
+    part_path = folder / part_folder(part)
+    part_path.mkdir(mode=0o700)
+    more = {} if rows is None else rows.write(part_path, nodes[: int(is_own.sum())])
+    _write_part(part_path, graph, nodes, reach, local, part_seeds, more, keeps_order=rows is not None)
+    with OpenFolder(part_path) as written:
+        return manifest_checksum(written)
 
 
 def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance: Advance) -> dict[str, Any]:
@@ -106,13 +123,14 @@ def write_features(folder: Path, data: GraphData, node_ids: np.ndarray, advance:
 
 class OwnRows:
     """Writes the rows of features that each part owns: of its own nodes, in their order, and of the edges of their
-    lists, likewise. Of a quantised table, rows are its codes."""
+    lists, likewise. Of a quantised table, rows are its codes. ``names`` are those of arrays, if not all are meant."""
 
-    def __init__(self, data: GraphData) -> None:
+    def __init__(self, data: GraphData, names: Collection[str] | None = None) -> None:
         self._graph = data.graph
         self._stores = {
             name: store.codes if isinstance(store, QuantizedFeatureStore) else store
             for name, store in stores_by_array(data).items()
+            if names is None or name in names
         }
         self._firsts = {table_name(name): first for name, first in first_nodes(data).items()}
         self._of_edges = set(data.edge_stores)

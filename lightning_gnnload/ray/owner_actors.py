@@ -16,13 +16,12 @@ from ray.train.collective import broadcast_from_rank_zero
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lightning_gnnload.errors import LaunchError
+from lightning_gnnload.host.machines import STORAGE
 from lightning_gnnload.owners.batches import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.ray.compat import train_context
 from lightning_gnnload.storage.partitions import StoredPartition, load_partition
 
-STORAGE = "storage"
-"""The custom resource of machines that owners shall run on, however much of it they have."""
 _SHARE = 0.001  # of it, which an owner takes: on what machines are left, owners of lost ones find room
 _ANSWER_S = 5.0
 

@@ -24,6 +24,8 @@ import psutil
 from tests.integration.scripts import launch
 
 NUM_CPUS = 3
+STORE_BYTES = 80 << 20
+"""Of a node's object store, which tests need little of."""
 _END_S = 30
 
 
@@ -34,10 +36,11 @@ class RayNodes:
 
     job: launch.Job
     environment: dict[str, str] = field(default_factory=dict)
+    store_bytes: int = STORE_BYTES
 
     def add(self, resources: Mapping[str, float]) -> int:
         """Starts a node, waits until Ray knows it, and returns its number."""
-        return int(self._ask({"add": dict(resources)}))
+        return int(self._ask({"add": dict(resources), "store": self.store_bytes}))
 
     def kill(self, node: int) -> None:
         """Kills a node as a machine ends: its raylet by SIGKILL, which all its workers follow."""
@@ -53,7 +56,7 @@ class RayNodes:
 
 
 @contextmanager
-def ray_nodes(*resources: Mapping[str, float]) -> Iterator[RayNodes]:
+def ray_nodes(*resources: Mapping[str, float], store_bytes: int = STORE_BYTES) -> Iterator[RayNodes]:
     """Starts a node for each of ``resources``; the first is the head."""
     # Below /tmp, as paths of sockets have 107 characters at most.
     with tempfile.TemporaryDirectory(prefix="r", dir="/tmp", ignore_cleanup_errors=True) as folder:
@@ -71,7 +74,7 @@ def ray_nodes(*resources: Mapping[str, float]) -> Iterator[RayNodes]:
                 start_new_session=True,
                 text=True,
             )
-        nodes = RayNodes(launch.Job(process, mark, log), ours)
+        nodes = RayNodes(launch.Job(process, mark, log), ours, store_bytes)
         try:
             for each in resources:
                 nodes.add(each)
@@ -99,7 +102,7 @@ def _keep() -> None:
             node = cluster.add_node(
                 num_cpus=NUM_CPUS,
                 resources=command["add"],
-                object_store_memory=80 << 20,
+                object_store_memory=command["store"],
                 node_ip_address=f"127.0.0.{len(nodes) + 2}",
                 **({} if nodes else head),
             )

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.host.machines import ENGINES
 from lightning_gnnload.ingest.build import build_graph_folder, peek_tables
 from lightning_gnnload.ingest.report import as_text, preview_text
 from lightning_gnnload.ingest.spec import GraphSpec
@@ -37,6 +38,9 @@ def main(arguments: Sequence[str]) -> int:
         metavar="FOLDER",
         help="where SQL may read files, beside the folder of graph.yaml; may be repeated",
     )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="local", help="ray: the machines of a Ray cluster, which all reach OUT"
+    )
     options = parser.parse_args(arguments)
     try:
         check_target(options.folder, "graph", overwrite=options.overwrite)
@@ -51,6 +55,7 @@ def main(arguments: Sequence[str]) -> int:
             overwrite=options.overwrite,
             transforms=options.transforms,
             keep=not options.check,
+            engine=options.engine,
         )
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload build", error)

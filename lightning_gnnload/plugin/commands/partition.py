@@ -22,6 +22,7 @@ from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.datasets.folder import subclass_names
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
+from lightning_gnnload.host.machines import ENGINES
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.partition.build import partition_graph
 from lightning_gnnload.partition.cut import count_sampled_cross_edges
@@ -84,6 +85,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
         seed=options.seed,
         features=not options.no_features,
         overwrite=options.overwrite,
+        engine=options.engine,
     )
     quality = Quality.from_json(partition.report)
     try:
@@ -273,6 +275,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--overwrite", action="store_true", help="replace a partition that is there")
     parser.add_argument(
         "--cache-ratio", type=fraction, default=0.1, metavar="SHARE", help="of rows to cache; default 0.1"
+    )
+    parser.add_argument(
+        "--engine", choices=ENGINES, default="local", help="ray: parts are written by the machines of a Ray cluster"
     )
     parser.add_argument("--quick", action="store_true", help="sample nothing: no cut of mini-batches, no hit rates")
     return parser
