@@ -11,6 +11,7 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
+import math
 import secrets
 import socket
 import ssl
@@ -21,6 +22,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lightning_gnnload.errors import FrameError, StrangerError
+from lightning_gnnload.host.sockets import readable
+from lightning_gnnload.host.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
 """Bytes to send: an array is contiguous."""
@@ -31,6 +34,8 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 _HEAD = struct.Struct("<IIQ")
 _PIECE_BYTES = 1 << 20
 """Of so many bytes at most, each has to come, or to go, within the time limit."""
+_BEGUN_S = 60.0
+"""So long may take what has begun to come, if its beginning was waited for without a limit."""
 _BACKLOG = 128
 _KEEP_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}
 """A machine that is gone without a word is noticed after a minute, though nobody sends."""
@@ -52,7 +57,7 @@ class TcpStream:
     """
 
     def __init__(self, connection: socket.socket) -> None:
-        self._socket = connection
+        self._socket: socket.socket | TlsSocket = connection
 
     @classmethod
     def connect(
@@ -76,7 +81,7 @@ class TcpStream:
         stream = cls(connection)
         try:
             if tls is not None:
-                stream._socket = tls.wrap_socket(connection, server_hostname=host)
+                stream._socket = TlsSocket(tls.wrap_socket(connection, server_hostname=host))
             stream._prepare()
             stream._prove(secret, purpose, deadline)
         except BaseException:
@@ -105,7 +110,7 @@ class TcpStream:
             if tls is not None:
                 connection.settimeout(timeout_s)
                 # A copy of the descriptor, so that who has ``connection`` can still end it (:meth:`stop`).
-                stream._socket = tls.wrap_socket(connection.dup(), server_side=True)
+                stream._socket = TlsSocket(tls.wrap_socket(connection.dup(), server_side=True))
             stream._prepare()
             stream._examine(secret, purpose, deadline)
         except BaseException:
@@ -119,7 +124,7 @@ class TcpStream:
     def send(self, frame: Frame, timeout_s: float, content: Buffer = b"") -> None:
         """Sends a frame; what its bytes are beyond ``content`` follows by :meth:`send_on`."""
         # Held back until bytes follow, so that a short frame is one packet.
-        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, ssl.SSLSocket) else 0
+        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, TlsSocket) else 0
         self._socket.settimeout(timeout_s)
         self._socket.sendall(_HEAD.pack(*frame), flags)
         self.send_on(content, timeout_s)
@@ -132,14 +137,19 @@ class TcpStream:
             self._socket.sendall(view[begin : begin + _PIECE_BYTES])
 
     def receive(self, timeout_s: float | None) -> Frame:
-        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever."""
+        """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever, unless
+        the frame has begun to come."""
         head = bytearray(_HEAD.size)
         if timeout_s is None:
-            self._socket.settimeout(None)
+            if isinstance(self._socket, TlsSocket):
+                self._socket.settimeout(None)
+            else:  # of a socket in the clear, the limit is that of the thread that sends, too
+                readable([self._socket], math.inf)
+                self._socket.settimeout(_BEGUN_S)
             received = self._socket.recv_into(head)
             if not received:
                 raise ConnectionResetError("the other end has closed the connection.")
-            self._fill(memoryview(head)[received:], time.monotonic() + 60)
+            self._fill(memoryview(head)[received:], time.monotonic() + _BEGUN_S)
         else:
             self._fill(memoryview(head), time.monotonic() + timeout_s)
         return Frame(*_HEAD.unpack(head))

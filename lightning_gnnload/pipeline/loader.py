@@ -38,7 +38,8 @@ class Progress(NamedTuple):
 
 
 class Prefetcher(Protocol):
-    """Brings a trainer's mini-batches from its queue to its device: a :class:`.DevicePrefetcher`."""
+    """Takes a trainer's mini-batches from its queue, and gathers their rows ahead: a :class:`.DevicePrefetcher` to its
+    device, a :class:`.RowGatherer` on the host."""
 
     def take(self, queue: Any, stream: int, step: int, stop: int) -> tuple[MiniBatch, Payload] | None:
         """Takes the next mini-batch, like :meth:`.BatchQueue.take`; steps end before ``stop``."""

@@ -300,6 +300,7 @@ def build_model(trainer: pl.Trainer, stage: str = "fit") -> None:
 
 
 def attach_model_callbacks(trainer: pl.Trainer) -> None:
+    """Adds the callbacks that the model configures, as Lightning does before a call."""
     trainer._callback_connector._attach_model_callbacks()
 
 
@@ -317,6 +318,7 @@ def before_transfer(module: pl.LightningModule, batch: Any) -> Any:
 
 
 def set_global_step(trainer: pl.Trainer, step: int) -> None:
+    """Has ``trainer.global_step`` say ``step``."""
     progress = trainer.fit_loop.epoch_loop.automatic_optimization.optim_progress.optimizer.step.total
     progress.ready = progress.completed = step
 
@@ -340,6 +342,7 @@ def reads_loader_itself(module: pl.LightningModule) -> bool:
 
 
 def takes_batch_idx(module: pl.LightningModule) -> bool:
+    """Whether ``training_step`` takes the number of the mini-batch beside it."""
     return pl.utilities.signature_utils.is_param_in_hook_signature(module.training_step, "batch_idx", min_args=2)
 
 
@@ -376,6 +379,7 @@ def restoring_loaders() -> Iterator[None]:
 
 
 def refuse(subject: str) -> NoReturn:
+    """Raises LightningCompatibilityError: ``subject`` came to a Trainer of the other package."""
     raise LightningCompatibilityError(f"{subject} cannot work with a Trainer of {_OTHER}: {REMEDY}.")
 
 

@@ -1,5 +1,5 @@
-"""What the queue between the ranks costs a trainer: prepared mini-batches through it, by shared memory and by TCP over
-loopback as between machines, and in its own process.
+"""What the queue between the ranks costs a trainer: prepared mini-batches through it, by shared memory, and over
+loopback, as between machines, by TCP and TLS; and in its own process.
 
     python -m tests.benchmarks.transport
 
@@ -12,12 +12,15 @@ from __future__ import annotations
 
 import os
 import secrets
+import ssl
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -35,7 +38,9 @@ from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
+from lightning_gnnload.plugin.strategy.certificates import CERTIFICATE_FILE, KEY_FILE, load_certificate, trusting
 from lightning_gnnload.sample.workload import Workload
+from tests.cluster.certificates import Certificate, make_certificate
 
 SIZES_MB = (1, 8, 64)
 NUM_ROWS = 512
@@ -43,7 +48,7 @@ QUEUE_DEPTH = 4
 ROUNDS = 7
 ROUND_S = 0.4
 HIDDEN = 64
-QUEUES = ("queue", "tcp")
+QUEUES = ("queue", "tcp", "tls")
 
 
 class SameStep(Workload):
@@ -98,7 +103,7 @@ def xs(loader: Any) -> Iterator[torch.Tensor]:
     return (batch.x for batch in loader)
 
 
-def measure(num_mb: int) -> dict[str, dict[str, float]]:
+def measure(num_mb: int, certificate: Certificate) -> dict[str, dict[str, float]]:
     """Medians over rounds that take turns, ms a batch: by consumer, then by where batches come from."""
     jobs = {way: f"transport-{uuid.uuid4().hex[:8]}" for way in QUEUES}
     samplers = {
@@ -106,12 +111,14 @@ def measure(num_mb: int) -> dict[str, dict[str, float]]:
             [sys.executable, "-m", "tests.benchmarks.transport", job, str(num_mb), way],
             stdout=subprocess.PIPE,
             stdin=subprocess.PIPE,
+            env=os.environ | {CERTIFICATE_FILE: str(certificate.certificate), KEY_FILE: str(certificate.key)},
         )
         for way, job in jobs.items()
     }
     secret = secrets.token_bytes(32)
+    trust = {"tls": trusting(certificate.certificate.read_text())}
     try:
-        queues = {way: open_queue(job, samplers[way], secret) for way, job in jobs.items()}
+        queues = {way: open_queue(job, samplers[way], secret, trust.get(way)) for way, job in jobs.items()}
         local = SampledLoader(Prepared(num_mb))
         own = torch.ones(NUM_ROWS, (num_mb << 20) // (4 * NUM_ROWS))
         sources = {"floor": iter(lambda: own, None), "in-process": xs(local)}
@@ -135,14 +142,16 @@ def measure(num_mb: int) -> dict[str, dict[str, float]]:
     return {name: {source: statistics.median(v) for source, v in values.items()} for name, values in found.items()}
 
 
-def open_queue(job: str, sampler: subprocess.Popen[bytes], secret: bytes) -> BatchQueue:
+def open_queue(job: str, sampler: subprocess.Popen[bytes], secret: bytes, tls: ssl.SSLContext | None) -> BatchQueue:
     """The trainer's end of the queue to a sampler, which tells its port if it listens at one."""
     assert sampler.stdin is not None
     assert sampler.stdout is not None
     sampler.stdin.write(secret)
     sampler.stdin.flush()
     port = int(sampler.stdout.readline())
-    remote = RemoteSamplers([1], lambda rank: connect_to_remote("127.0.0.1", port, secret)) if port else NO_REMOTE
+    remote = (
+        RemoteSamplers([1], 1, lambda rank: connect_to_remote("127.0.0.1", port, secret, tls)) if port else NO_REMOTE
+    )
     return BatchQueue(
         job,
         trainer=0,
@@ -160,7 +169,8 @@ def serve(job: str, num_mb: int, way: str) -> None:
     """The sampler's process."""
     source = Prepared(num_mb)
     secret = sys.stdin.buffer.read(32)
-    listener = RemoteListener("127.0.0.1", secret) if way == "tcp" else None
+    served = load_certificate() if way == "tls" else None
+    listener = RemoteListener("127.0.0.1", secret, served and served.context) if way != "queue" else None
     print(0 if listener is None else listener.address[1], flush=True)
     SamplerService(
         job,
@@ -178,13 +188,18 @@ def serve(job: str, num_mb: int, way: str) -> None:
 def main() -> None:
     torch.set_num_threads(1)
     print(f"{os.cpu_count()} cores; ms a batch, medians of {ROUNDS} rounds of {ROUND_S} s that take turns\n")
-    print("| MB a batch | consumer | floor | in-process | queue | tcp | queue / in-process | tcp / queue |")
-    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    for num_mb in SIZES_MB:
-        for name, ms in measure(num_mb).items():
-            row = " | ".join(f"{ms[source]:.3f}" for source in ("floor", "in-process", *QUEUES))
-            ratios = f"{ms['queue'] / ms['in-process']:.3f} | {ms['tcp'] / ms['queue']:.2f}"
-            print(f"| {num_mb} | {name} | {row} | {ratios} |", flush=True)
+    print(
+        "| MB a batch | consumer | floor | in-process | queue | tcp | tls "
+        "| queue / in-process | tcp / queue | tls / tcp |"
+    )
+    print("| ---: | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |")
+    with tempfile.TemporaryDirectory() as folder:
+        certificate = make_certificate(Path(folder))
+        for num_mb in SIZES_MB:
+            for name, ms in measure(num_mb, certificate).items():
+                row = " | ".join(f"{ms[source]:.3f}" for source in ("floor", "in-process", *QUEUES))
+                ratios = f"{ms['queue'] / ms['in-process']:.3f} | {ms['tcp'] / ms['queue']:.2f}"
+                print(f"| {num_mb} | {name} | {row} | {ratios} | {ms['tls'] / ms['tcp']:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 Arguments: how, num_devices, num_samplers, and for each loss ``what:where:sampler``: what becomes of which sampler, and
 where. Each trainer writes what it saw and its final weights. A last argument of digits is how long a training step
 takes at least, in ms. NUM_NODES in the environment says of how many machines this is one, SAMPLER_NODES how many of
-them only sample, CONNECT_TIMEOUT_S how long
-ranks wait for each other, and SETUP_TIMEOUT_S how long a sampler may get nowhere.
+them only sample, CONNECT_TIMEOUT_S how long ranks wait for each other, SETUP_TIMEOUT_S how long a sampler may get
+nowhere, TAKEOVER whether others go on without one, and DRAW_MS how long this machine takes for a mini-batch at least.
 """
 
 from __future__ import annotations
@@ -41,6 +41,7 @@ PLACES = {
 }
 """Where a sampler is lost by what it does itself; at ``idle`` and ``fit_end``, trainer 0 does it to the sampler."""
 _LEAVES_S = 0.5 * STALL_TIMEOUT_S
+_DRAW_S = float(os.environ.get("DRAW_MS", 0)) / 1e3
 SETUP_TIMEOUT_S = float(os.environ.get("SETUP_TIMEOUT_S", 3.0 * launch.PATIENCE))
 
 
@@ -109,6 +110,7 @@ class Losing(NeighborSampler):
             elif self.num_sampled == number and once(what, where):
                 lose(what)
         self.num_sampled += self.sampler is not None
+        time.sleep(_DRAW_S)
         return super().draw(graph, draw, memory)
 
 
@@ -183,6 +185,7 @@ def main() -> None:
         connect_timeout_s=float(os.environ.get("CONNECT_TIMEOUT_S", 30 * launch.PATIENCE)),
         setup_timeout_s=SETUP_TIMEOUT_S,
         sampler_nodes=int(os.environ.get("SAMPLER_NODES", 0)),
+        takeover=os.environ.get("TAKEOVER") != "no",
         start_method=how if how in ("spawn", "fork") else "popen",
     )
     strategy.losses = losses

@@ -331,4 +331,5 @@ class _MachineRun:
 
 
 def training_limit(work: BatchWork) -> str:
+    """Names what a trainer waits for in a step: ``"device"``, or ``"training"`` on the processor."""
     return "device" if work.train_device_ms > work.train_fixed_ms + work.train_work_ms else "training"

@@ -65,7 +65,7 @@ class QueueLoader(EpochLoader):
         prefetcher = self.local.prefetcher()
         gathers = prefetcher is not None
         spec = StreamSpec(self.phase, self.loader, self.reload, epoch, start, stop, gathers, self.source.fingerprint)
-        owners = self.source.workload.owners(self.num_ranks, self.queue.num_samplers)
+        owners = self.source.workload.owners(self.num_ranks, self.queue.num_owners)
         stream = self.queue.open(spec, None if owners is None else owners[:, self.rank])
         is_open = True
         if self.ledger is not None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import ssl
 import struct
 import threading
 import time
@@ -43,14 +44,15 @@ _CLOCK = struct.Struct("<d")  # when the frame was sent, by the sender's clock; 
 _MOST_UNREAD = 256  # messages; then the peer's wait in the network
 _MOST_STRANGERS = 64
 _FLUSH_S = 1.0
-_NOTHING = np.empty(0, np.uint8)
 
 
 @dataclass(frozen=True)
 class RemoteSamplers:
-    """The samplers of other machines: their global ranks, and how to connect to one; None: it does not listen yet."""
+    """The samplers of other machines: their global ranks, as many of each machine as ``num_each`` says, and how to
+    connect to one; None: it does not listen yet."""
 
     ranks: Sequence[int] = ()
+    num_each: int = 0
     connect: Callable[[int], Channel | None] = lambda rank: None
 
 
@@ -66,7 +68,7 @@ class _Item:
     """A message to send, and the bytes that follow it."""
 
     message: bytes
-    content: np.ndarray
+    content: Sequence[np.ndarray]
 
 
 class RemoteChannel:
@@ -203,16 +205,16 @@ class RemoteChannel:
 
     # Sending.
 
-    def _content(self, message_type: str, fds: Sequence[int], fields: dict[str, Any]) -> np.ndarray:
+    def _content(self, message_type: str, fds: Sequence[int], fields: dict[str, Any]) -> Sequence[np.ndarray]:
         """The bytes that go with a message."""
         if message_type == "batch" and not fields["memory_handle"]:
             fd = fds[0] if fds else None
-            return self._sources.source(fields["slot"], fields["slot_bytes"], fields["num_bytes"], fd)
+            return self._sources.source(fields["slot"], fields["slot_bytes"], fields["pieces"], fd)
         if message_type == "bye" and fds:
-            return MemoryFile.adopt(os.dup(fds[0]), fields["num_bytes"]).array
+            return [MemoryFile.adopt(os.dup(fds[0]), fields["num_bytes"]).array]
         if fds:
             raise QueueProtocolError(f"the memory of a {message_type!r} message stays on its machine")
-        return _NOTHING
+        return ()
 
     def _send_all(self) -> None:
         with self._changed:
@@ -221,10 +223,11 @@ class RemoteChannel:
         end: Exception | None = None
         try:
             while stream is not None and (item := self._next_item()) is not None:
-                num_bytes = _CLOCK.size + len(item.message) + len(item.content)
+                num_bytes = _CLOCK.size + len(item.message) + sum(map(len, item.content))
                 head = _CLOCK.pack(time.monotonic()) + item.message
                 stream.send(Frame(_MESSAGE, len(item.message), num_bytes), _SILENCE_S, head)
-                stream.send_on(item.content, _SILENCE_S)
+                for piece in item.content:
+                    stream.send_on(piece, _SILENCE_S)
             if stream is not None:
                 stream.send(Frame(_END, 0, 0), _SILENCE_S)
         except OSError as error:
@@ -265,9 +268,7 @@ class RemoteChannel:
             self._end_thread(end)
 
     def _receive_one(self, stream: TcpStream) -> bool:
-        # The time limit holds for what has begun to come: a sampler may have nothing to say for hours.
-        readable([stream], math.inf)
-        frame = stream.receive(_SILENCE_S)
+        frame = stream.receive(None)  # a sampler may have nothing to say for hours
         if frame.code == _END:
             return False
         if frame.code != _MESSAGE or frame.number > MAX_MESSAGE_BYTES:
@@ -295,17 +296,21 @@ class RemoteChannel:
         """Receives the bytes that follow a message; returns descriptors of new memory."""
         message_type = message["kind"]
         is_batch = message_type == "batch" and not message["memory_handle"]
-        if num_bytes != (message["num_bytes"] if is_batch or message_type == "bye" else 0):
+        if not is_batch and num_bytes != (message["num_bytes"] if message_type == "bye" else 0):
             raise QueueProtocolError(f"{num_bytes} bytes follow {message!r:.200}")
         if is_batch:
-            target, fds = self._copies.target(message["slot"], message["slot_bytes"], num_bytes)
+            sizes = (message["slot"], message["slot_bytes"], message["num_bytes"], message["pieces"])
+            targets, fds = self._copies.target(*sizes)
         elif num_bytes:
             file = MemoryFile.create("outcome", num_bytes)
-            target, fds = file.array, [os.dup(file.fd)]
+            targets, fds = [file.array], [os.dup(file.fd)]
         else:
             return []
         try:
-            stream.receive_into(target, _SILENCE_S)
+            if num_bytes != sum(map(len, targets)):
+                raise QueueProtocolError(f"{num_bytes} bytes follow {message!r:.200}")
+            for target in targets:
+                stream.receive_into(target, _SILENCE_S)
         except BaseException:
             for fd in fds:
                 os.close(fd)
@@ -321,12 +326,13 @@ class RemoteChannel:
 
 
 class RemoteListener:
-    """Where a sampler accepts trainers of other machines: a port of one address. Who does not prove within seconds to
-    know ``secret`` is cut off."""
+    """Where a sampler accepts trainers of other machines: a port of one address, by TLS where ``tls`` has a
+    certificate. Who does not prove within seconds to know ``secret`` is cut off."""
 
-    def __init__(self, host: str, secret: bytes) -> None:
+    def __init__(self, host: str, secret: bytes, tls: ssl.SSLContext | None = None) -> None:
         self._listener = tcp.listen(host, 0)
         self._secret = secret
+        self._tls = tls
         self._strangers: list[RemoteChannel] = []  # or trainers that have not proved anything yet
 
     @property
@@ -346,7 +352,7 @@ class RemoteListener:
         if len(self._strangers) >= _MOST_STRANGERS:
             connection.close()
             raise QueueProtocolError(f"{_MOST_STRANGERS} processes are connected that have not shown the secret")
-        channel = RemoteChannel(lambda: TcpStream.welcome(connection, self._secret, _PURPOSE, _HELLO_S))
+        channel = RemoteChannel(lambda: TcpStream.welcome(connection, self._secret, _PURPOSE, _HELLO_S, self._tls))
         self._strangers.append(channel)
         return channel
 
@@ -354,7 +360,16 @@ class RemoteListener:
         self._listener.close()
 
 
-def connect_to_remote(host: str, port: int, secret: bytes) -> RemoteChannel:
-    """Connects to a sampler of another machine. If it cannot be reached, or has another secret, :meth:`receive` says
-    so."""
-    return RemoteChannel(lambda: TcpStream.connect(host, port, secret, _PURPOSE, _HELLO_S))
+def connect_to_remote(host: str, port: int, secret: bytes, tls: ssl.SSLContext | None = None) -> RemoteChannel:
+    """Connects to a sampler of another machine, by TLS if that is given. If it cannot be reached, has another secret or
+    a certificate that ``tls`` does not take, :meth:`receive` says so."""
+
+    def open_stream() -> TcpStream:
+        try:
+            return TcpStream.connect(host, port, secret, _PURPOSE, _HELLO_S, tls)
+        except ssl.SSLCertVerificationError as error:
+            raise StrangerError(
+                f"the certificate of the sampler at {host}:{port} is not to be trusted: {error.verify_message}."
+            ) from error
+
+    return RemoteChannel(open_stream)

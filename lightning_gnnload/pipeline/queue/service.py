@@ -33,6 +33,7 @@ from lightning_gnnload.pipeline.queue.connections import TrainerConnections
 from lightning_gnnload.pipeline.queue.failure import FINAL, Failure, stuck
 from lightning_gnnload.pipeline.queue.sealed import adopt_sealed
 from lightning_gnnload.pipeline.queue.setup_watch import watched
+from lightning_gnnload.pipeline.queue.slot_copies import pieces_of
 from lightning_gnnload.pipeline.queue.streams import SharedSlot, Stream, StreamSpec, TrainerPeer
 from lightning_gnnload.pipeline.slots import FIRST_SLOT_BYTES
 from lightning_gnnload.pipeline.source import BatchSource
@@ -244,6 +245,7 @@ class SamplerService:
                     slot=slot.number,
                     slot_bytes=slot.memory.num_bytes,
                     num_bytes=payload.header.end,
+                    pieces=pieces_of(payload.header),
                     memory_handle=slot.memory.memory_handle if is_new else {},
                     payload=payload.to_json(),
                 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import os
 import time
 from collections.abc import Callable, Container
@@ -88,6 +89,8 @@ class BatchQueue:
         remote: RemoteSamplers = NO_REMOTE,
     ) -> None:
         self.num_samplers = num_samplers + len(remote.ranks)
+        # Each machine's samplers have all parts of a graph, and count from 0 which they have.
+        self.num_owners = math.gcd(num_samplers, remote.num_each)
         self.queue_depth = queue_depth
         self.num_trainers = num_trainers
         self.queue_memory_bytes = queue_memory_bytes
@@ -136,7 +139,8 @@ class BatchQueue:
 
     def open(self, spec: StreamSpec, owners: np.ndarray | None = None) -> int:
         """Asks the samplers for a stream, and returns its number. ``owners``, int64, has for each step of the epoch the
-        sampler that holds its part of the graph, which makes it unless lost or late; None: any sampler does."""
+        one of ``num_owners`` samplers that holds its part of the graph; one that counts so on any machine makes it,
+        unless they are lost or late. None: any sampler does."""
         self._check_process()
         self._pool.reconnect()
         number = next(self._numbers)
@@ -391,7 +395,7 @@ class BatchQueue:
         if self._due_from(peer) is None:
             peer.heard_at = time.monotonic()
         batch_time = peer.batch_times.setdefault((scheduler.spec.phase, scheduler.spec.loader), BatchTime())
-        scheduler.workers[peer] = WorkerState(batch_time, owner=peer.index)
+        scheduler.workers[peer] = WorkerState(batch_time, owner=peer.index % self.num_owners)
         peer.send("open", stream=number, **vars(scheduler.spec))
 
     def _due_from(self, peer: SamplerPeer) -> str | None:

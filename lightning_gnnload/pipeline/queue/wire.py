@@ -24,7 +24,7 @@ __all__ = [
     "readable",
 ]
 
-PROTOCOL_VERSION = 10
+PROTOCOL_VERSION = 11
 
 KINDS: dict[str, dict[str, type]] = {
     # trainer -> sampler
@@ -54,14 +54,15 @@ KINDS: dict[str, dict[str, type]] = {
     "welcome": {"version": int, "rank": int, "pid": int},
     "opening": {},  # it gets on with what comes before a stream's first mini-batch: it fills a cache, say
     "opened": {"stream": int, "threads": int},  # it is done with that, and samples with so many threads
-    # with a descriptor where the slot's memory is new; a handle where that is a device's. The mini-batch fills so many
-    # bytes of the slot, from its beginning
+    # with a descriptor where the slot's memory is new; a handle where that is a device's. The mini-batch lies in the
+    # slot's first num_bytes, in pieces (begin, end, begin, end ...)
     "batch": {
         "stream": int,
         "step": int,
         "slot": int,
         "slot_bytes": int,
         "num_bytes": int,
+        "pieces": list,
         "memory_handle": dict,
         "payload": dict,
     },

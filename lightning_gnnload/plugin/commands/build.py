@@ -22,6 +22,7 @@ written, or could be (--check), and 2 if a table or graph.yaml is at fault.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes the graph folder that a description of tables stands for; returns the exit code."""
     parser = Parser("gnnload build", description=__doc__, epilog=_EPILOG)
     parser.add_argument("spec", type=Path, metavar="graph.yaml", help="which tables hold what")
     parser.add_argument("folder", type=Path, metavar="OUT", help="the graph folder to write")

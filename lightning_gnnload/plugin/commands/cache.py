@@ -46,6 +46,7 @@ Results go to FOLDER/cache.json and FOLDER/cache.png.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Compares policies on a graph; returns the exit code."""
     console = Console()
     try:
         options, module = _parse(arguments)

@@ -59,6 +59,7 @@ _BEFORE = {"bash": "", "zsh": "autoload -U +X compinit && compinit -i\nautoload 
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Prints the script; returns the exit code."""
     parser = argparse.ArgumentParser(
         "gnnload completion", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )

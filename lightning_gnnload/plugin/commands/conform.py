@@ -31,6 +31,7 @@ PyG, are examined from a checkout of its repository: python -m tests.laws --peer
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Checks a sampler, and says where it deviates; returns the exit code."""
     parser = Parser("gnnload conform", description=__doc__, epilog=_EPILOG)
     add_sampler_options(parser, is_required=True)
     options, console = parser.parse_args(arguments), Console()

@@ -227,6 +227,7 @@ def samples_alike(device: Device) -> bool:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Prints what this machine offers; returns the exit code."""
     parser = Parser("gnnload doctor", description=__doc__)
     parser.add_argument("--json", action="store_true", help="print findings as JSON, for reports of errors")
     options = parser.parse_args(arguments)

@@ -227,6 +227,7 @@ def errors_in_a_line() -> Iterator[None]:
 
 
 def main(_: Sequence[str]) -> int:
+    """Runs the subcommand of Lightning; returns the exit code."""
     with malloc.freed_memory_kept(), errors_in_a_line():
         GraphCLI(
             pl.LightningModule,

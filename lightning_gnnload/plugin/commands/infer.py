@@ -44,6 +44,7 @@ class InferCLI(GraphCLI):
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes the output for all nodes; returns the exit code."""
     sys.argv[1:] = arguments  # where Lightning reads them
     with errors_in_a_line():
         cli = InferCLI(

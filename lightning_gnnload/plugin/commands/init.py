@@ -38,6 +38,7 @@ data:
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes a first description of tables; returns the exit code."""
     parser = Parser(
         "gnnload init", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )

@@ -53,6 +53,7 @@ is what order='proximity' takes. Results go to FOLDER/order.json and FOLDER/orde
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Compares orders of seeds on a graph; returns the exit code."""
     console = Console()
     try:
         options, module = _parse(arguments)

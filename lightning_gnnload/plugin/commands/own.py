@@ -42,6 +42,7 @@ _WORDS_EACH_S = 10.0
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Serves parts of a partition until it is told to end; returns the exit code."""
     parser = Parser("gnnload own", description=__doc__, epilog=_EPILOG)
     parser.add_argument("folder", type=Path, metavar="FOLDER", help="of a partition")
     parser.add_argument("--parts", type=_parts, metavar="N,N", help="to serve; default all that are in the folder")

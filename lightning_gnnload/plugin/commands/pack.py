@@ -31,6 +31,7 @@ goes on where it was.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Packs epochs of mini-batches; returns the exit code."""
     console = Console()
     try:
         options, module = _parse(arguments)

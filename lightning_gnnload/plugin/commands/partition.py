@@ -57,6 +57,7 @@ prints the report of an existing partition again. The report is FOLDER/quality.j
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes a partition of a graph, or says how good one is; returns the exit code."""
     console = Console()
     try:
         if list(arguments[:1]) == ["report"]:

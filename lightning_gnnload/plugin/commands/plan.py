@@ -65,6 +65,7 @@ class PlanCLI(GraphCLI):
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Prints what it predicts of a run; returns the exit code."""
     console = Console()
     imported = resident_memory()
     options, rest = _parse(arguments)

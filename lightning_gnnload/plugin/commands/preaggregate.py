@@ -36,6 +36,7 @@ a graph or of features that have changed since is refused, wherever it is used. 
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Writes tables of sums over neighbours; returns the exit code."""
     try:
         options, module = _parse(arguments)
         data = preaggregate(

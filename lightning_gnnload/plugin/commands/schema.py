@@ -23,6 +23,7 @@ as drafts of gnnload init do.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Prints a JSON Schema; returns the exit code."""
     parser = Parser(
         "gnnload schema", description=__doc__, epilog=_EPILOG, formatter_class=argparse.RawDescriptionHelpFormatter
     )

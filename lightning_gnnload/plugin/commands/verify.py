@@ -23,6 +23,7 @@ and 2 if FOLDER is none of this package.
 
 
 def main(arguments: Sequence[str]) -> int:
+    """Compares a folder with its checksums; returns the exit code."""
     parser = Parser("gnnload verify", description=__doc__, epilog=_EPILOG)
     parser.add_argument(
         "folder",

@@ -72,6 +72,7 @@ def check_train_loader(loader: object) -> None:
 
 
 def check_optimizer_switches(optimizer: Optimizer) -> None:
+    """Raises RoleConfigError: an optimizer that evaluates the loss several times a step."""
     if isinstance(optimizer, LBFGS):
         raise RoleConfigError(
             "switching=True with LBFGS: it evaluates the loss several times a step, and a contributed gradient was "
@@ -80,6 +81,7 @@ def check_optimizer_switches(optimizer: Optimizer) -> None:
 
 
 def several_loaders() -> RoleConfigError:
+    """Returns the error of a step with several mini-batches, to be raised."""
     return RoleConfigError(
         "switching=True with several train loaders, or one in a dict or list: a step must have one mini-batch a "
         "trainer. Return one loader from train_dataloader, or use switching=False."

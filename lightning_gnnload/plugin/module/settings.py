@@ -163,4 +163,5 @@ def check_positive(
 
 
 def is_positive(value: Any) -> bool:
+    """Whether it is a whole number of at least 1."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

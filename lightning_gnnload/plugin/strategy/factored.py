@@ -13,46 +13,34 @@ from functools import partial
 from typing import Any, Literal
 
 import torch
-from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
-from torch.optim import Optimizer
 
 from lightning_gnnload.host import flags, malloc
 from lightning_gnnload.pipeline.alternate import AlternatingLoader
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.queue.depth import FIRST
 from lightning_gnnload.pipeline.queue.loader import QueueLoader
+from lightning_gnnload.pipeline.queue.row_gatherer import gather_on_trainer
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin import compat
 from lightning_gnnload.plugin.compat import REMEDY, pl, refuse_by_name
-from lightning_gnnload.plugin.gradients.contributors import SwitchingStats
-from lightning_gnnload.plugin.gradients.lags import CHECKPOINT_KEY, Lags, check_lags
-from lightning_gnnload.plugin.gradients.reduction import DelayedReduction, StalenessStats
-from lightning_gnnload.plugin.gradients.staleness import DelayedUpdates, check_module, check_optimizer, check_staleness
-from lightning_gnnload.plugin.gradients.switching import (
-    Switching,
-    check_optimizer_switches,
-    check_switching,
-    check_train_loader,
-    several_loaders,
-)
+from lightning_gnnload.plugin.gradients.switching import several_loaders
 from lightning_gnnload.plugin.job import Job, Role, RoleDecision
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.settings import default_num_threads
 from lightning_gnnload.plugin.strategy import ranks, resources
 from lightning_gnnload.plugin.strategy.agreement import agree
 from lightning_gnnload.plugin.strategy.beside_ddp import loss_beside_ddp
+from lightning_gnnload.plugin.strategy.late import LateStrategy
 from lightning_gnnload.plugin.strategy.launcher import ScriptLauncher, SpawnLauncher
-from lightning_gnnload.plugin.strategy.ranked import RankedStrategy
-from lightning_gnnload.plugin.strategy.remote_samplers import refuse_parts
 from lightning_gnnload.plugin.strategy.rendezvous import check_environment
 from lightning_gnnload.plugin.strategy.roles import check_role_options, check_run_options
 from lightning_gnnload.plugin.strategy.sampler_device import reader_of
 from lightning_gnnload.settings import keywords_of, refuse_unknown
 
 
-class FactoredStrategy(RankedStrategy):
+class FactoredStrategy(LateStrategy):
     """Trains on some ranks and samples on the others, which a bounded queue in shared memory connects.
 
     Of ``Trainer(devices=n)``, the last ``samplers`` local ranks sample. Lightning's world consists of the trainers
@@ -77,6 +65,9 @@ class FactoredStrategy(RankedStrategy):
         sampler_nodes: how many machines only sample, with all their ranks, for the trainers of all others: the last of
             ``Trainer(num_nodes=n)``. Their mini-batches come over TCP, between ends that know the user's secret
             (:mod:`.remote_samplers`). ``samplers`` are of each other machine then, and may be 0.
+        gathered_by: ``"trainers"``: each gathers the rows of its own mini-batches, in threads beside training. Between
+            machines, rows cross the network once then, from their owners, or not at all. Not for tables of edges.
+            Trainers on GPUs gather in any case where they can.
         trainers: with this, ``trainers + samplers`` ranks are laid round-robin over the devices, which they share
             where there are fewer; else there is one rank a device.
         queue_memory_bytes: for ``queue_depth="auto"``, what the slots of one machine may take together for one
@@ -122,6 +113,7 @@ class FactoredStrategy(RankedStrategy):
         queue_depth: int | Literal["auto"] = FIRST,
         *,
         sampler_nodes: int = 0,
+        gathered_by: Literal["samplers", "trainers"] = "samplers",
         trainers: int | None = None,
         queue_memory_bytes: int | None = None,
         pin_cores: bool = False,
@@ -143,19 +135,17 @@ class FactoredStrategy(RankedStrategy):
             sampler_threads,
             takeover,
             sampler_nodes,
+            gathered_by,
+            measures="auto" in (samplers, sampler_threads),
             connect_timeout_s=connect_timeout_s,
             stall_timeout_s=stall_timeout_s,
             setup_timeout_s=setup_timeout_s,
         )
-        check_staleness(staleness, ddp, switching=bool(switching))
-        check_lags(lags, staleness, switching=bool(switching))
         self.samplers = samplers
-        self.switching = switching
+        self.gathered_by = gathered_by
         self.pin_cores = pin_cores
         self.queue_memory_bytes = queue_memory_bytes
         self.role_decision: RoleDecision | None = None
-        self.staleness = staleness
-        self.lags = lags
         self.queue_depth: int = FIRST if queue_depth == "auto" else queue_depth
         self.division = resources.Division()  # of this machine's cores, while a rank runs
         self._depth_by_memory = queue_depth == "auto"
@@ -165,16 +155,12 @@ class FactoredStrategy(RankedStrategy):
         self.stall_timeout_s = stall_timeout_s
         self.setup_timeout_s = setup_timeout_s
         self.takeover = takeover
-        self.queue: BatchQueue | None = None
-        self.staleness_stats: StalenessStats | None = None  # of the latest fit, where gradients were delayed
-        self.switching_stats: SwitchingStats | None = None  # of the latest fit, in trainer 0
-        self._updates: DelayedUpdates | None = None
-        self._switch: Switching | None = None
-        self._past_lags: Tensor | None = None  # of the checkpoint that a fit is resumed from
         self._requests = dict.fromkeys(compat.LOADER_BARRIERS.values(), 0)
         self._next_loader = 0
         provisional = 1 if samplers == "auto" else samplers  # until the ranks agree
-        super().__init__(provisional, trainers, sampler_nodes, **ddp)
+        super().__init__(
+            provisional, trainers, sampler_nodes, staleness=staleness, switching=switching, lags=lags, **ddp
+        )
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__}(samplers={self.num_samplers}): {REMEDY}>"  # quoted by the other's Trainer
@@ -365,11 +351,12 @@ class FactoredStrategy(RankedStrategy):
     def _queue_loader(self, dataloader: SampledLoader, index: int) -> QueueLoader:
         """The loader of a trainer, whose mini-batches come from the samplers."""
         assert self.queue is not None
-        refuse_parts(dataloader.source.workload.sampler, self.roles)
         trainer = self.lightning_module.trainer  # type: ignore[union-attr]
         assert trainer.state.stage is not None
         phase = trainer.state.stage.dataloader_prefix
         assert phase is not None
+        if self.gathered_by == "trainers":
+            gather_on_trainer(dataloader)
         ledger = self._switch.ledger if self._switch is not None and phase == "train" else None
         if ledger is not None and index:
             raise several_loaders()
@@ -401,117 +388,6 @@ class FactoredStrategy(RankedStrategy):
             return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
         loader.num_threads = self.sampler_threads or self.division.sampler_threads or loader.num_threads
         return loader
-
-    # Gradients that come late: what Lightning calls around updates, in trainers only.
-
-    def setup(self, trainer: pl.Trainer) -> None:
-        switches = self.switching and not self.roles.is_lone
-        if trainer.state.fn != compat.TrainerFn.FITTING or not (self.staleness or switches):
-            super().setup(trainer)
-            return
-        assert self.lightning_module is not None
-        if switches:
-            check_switching(self, trainer, self.lightning_module)
-            assert self.queue is not None
-            self._switch = Switching(self.job, self.queue, trainer, self.lightning_module, lambda: self.num_updates)
-            self._switch.install(self)
-            self.switching_stats = self._switch.stats
-        check_module(self.staleness, self.lightning_module, self.precision_plugin)
-        super().setup(trainer)
-        if switches:
-            check_optimizer_switches(self.optimizers[0])
-        # Only now: Lightning makes the optimizers in its own ``setup``.
-        check_optimizer(self.staleness, self.optimizers[0])
-
-    def _register_ddp_hooks(self) -> None:
-        if not self.staleness and self._switch is None:
-            super()._register_ddp_hooks()
-            return
-        assert isinstance(self.model, DistributedDataParallel)
-        # With switching alone, the hook delays nothing; it is there to take the contributions in.
-        contributions = self._switch.contributions if self._switch is not None else None
-        reduction = DelayedReduction(self.staleness, timeout=self._timeout, contributions=contributions)
-        after_step = self._switch.after_update if self._switch is not None else lambda: None
-        lags = Lags.of(
-            self.lags,
-            trainer=self.global_rank,
-            num_trainers=self.world_size,
-            staleness=self.staleness,
-            past=self._past_lags,
-            load=self.checkpoint_io.load_checkpoint,
-        )
-        self._updates = DelayedUpdates(self, super().optimizer_step, reduction, lags=lags, after_step=after_step)
-        self._updates.begin(self.model)
-        self.staleness_stats = reduction.stats
-
-    def optimizer_step(self, optimizer: Optimizer, closure: Callable[[], Any], model: Any = None, **kwargs: Any) -> Any:
-        if self._updates is None:
-            return super().optimizer_step(optimizer, closure, model, **kwargs)
-        return self._updates.optimizer_step(
-            optimizer, closure, model=model, passes_over=self._switch is not None and self._switch.passes, **kwargs
-        )
-
-    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
-        if self._updates is not None:
-            self._updates.before_step()
-        if self._switch is not None:
-            self._switch.begin_step(batch)
-        super().on_train_batch_start(batch, batch_idx)
-
-    def on_train_start(self) -> None:
-        if self._switch is not None:
-            check_train_loader(self.lightning_module.trainer.train_dataloader)  # type: ignore[union-attr]
-        super().on_train_start()
-
-    def load_checkpoint(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        checkpoint = super().load_checkpoint(*args, **kwargs)
-        self._past_lags = checkpoint.get(CHECKPOINT_KEY)
-        return checkpoint
-
-    @property
-    def num_updates(self) -> int:
-        """Optimizer steps done in this fit, where gradients are delayed or contributed."""
-        return self._updates.reduction.stats.applied if self._updates is not None else 0
-
-    def flush(self) -> None:
-        """Applies the gradients that are still on their way, in every trainer after the same step. The strategy does
-        so wherever Lightning needs complete parameters; call it before you read them in mid-epoch."""
-        if self._updates is not None:
-            self._updates.flush()
-
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        self.flush()
-        return super().lightning_module_state_dict()
-
-    def optimizer_state(self, optimizer: Optimizer) -> dict[str, Any]:
-        self.flush()
-        return super().optimizer_state(optimizer)
-
-    def on_validation_start(self) -> None:
-        self.flush()  # where callbacks were replaced, as in a search for a learning rate
-        if self._switch is not None:
-            self._switch.pause()
-        super().on_validation_start()
-
-    def on_train_end(self) -> None:
-        self.flush()
-        super().on_train_end()
-
-    def defer_sigterm(self) -> bool:
-        """Whether trainers agree among themselves on when to heed a SIGTERM: where no step begins with a broadcast."""
-        if self._updates is not None:
-            self._updates.reduction.stop_asked = True
-        return self._updates is not None
-
-    def teardown(self) -> None:
-        if self._updates is not None:
-            self._updates.end()
-            self._updates = None
-        self._past_lags = None
-        if self._switch is not None:
-            self._switch.close()
-            self._switch = None
-        super().teardown()
 
     @classmethod
     def register_strategies(cls, strategy_registry: Any) -> None:

@@ -209,6 +209,7 @@ def _loops(name: str, loop: Any) -> dict[str, Any]:
 
 
 def attributes_of(holder: Any) -> dict[str, Any]:
+    """Returns the attributes of a loop, module or callback that the outcome may have, by name."""
     skipped = _OF_MODULES if isinstance(holder, nn.Module) else _PREDICTED if isinstance(holder, compat.Loop) else ()
     return {key: value for key, value in getattr(holder, "__dict__", {}).items() if key not in skipped}
 
@@ -312,5 +313,6 @@ def _search(trainer: pl.Trainer) -> Outcome | None:
 
 
 def finder_of(trainer: pl.Trainer) -> Any:
+    """Returns the Trainer's callback that searches for a learning rate, or None."""
     finders = [callback for callback in trainer.callbacks if isinstance(callback, pl.callbacks.LearningRateFinder)]  # type: ignore[attr-defined]
     return finders[0] if finders else None

@@ -172,6 +172,7 @@ def kept_to(cores: Collection[int], torch_threads: int | None = None) -> Iterato
 
 @contextmanager
 def own_cores(job: Job, division: Division) -> Iterator[None]:
+    """Keeps this rank, and the threads that it starts, to its cores meanwhile."""
     one = 1 if job.start_method == "fork" else None  # OpenMP's threads do not outlive a fork
     if job.pin_cores and not division.cores and not job.roles.is_lone:
         pl.utilities.rank_zero.rank_zero_warn(

@@ -12,6 +12,7 @@ from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR, batch_ev
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.job import FILE_NAME, RoleDecision
 from lightning_gnnload.plugin.module.settings import check_positive, is_positive
+from lightning_gnnload.settings import check_one_of
 
 
 def samplers_needed(sample_ms: float, train_ms: float, num_ranks: int) -> int:
@@ -72,7 +73,14 @@ def check_role_options(
 
 
 def check_run_options(
-    switching: object, sampler_threads: object, takeover: object, sampler_nodes: int, **timeouts_s: float
+    switching: object,
+    sampler_threads: object,
+    takeover: object,
+    sampler_nodes: int,
+    gathered_by: object,
+    *,
+    measures: bool,
+    **timeouts_s: float,
 ) -> None:
     """Checks how FactoredStrategy's ranks run. Raises RoleConfigError: an option of another type or range."""
     if switching and sampler_nodes:
@@ -84,6 +92,12 @@ def check_run_options(
         raise RoleConfigError(
             f"sampler_threads='auto', sampler_nodes={sampler_nodes}: they are measured on a machine that trains. Give "
             f"their number, or leave it out."
+        )
+    check_one_of("gathered_by", gathered_by, ("samplers", "trainers"), RoleConfigError)
+    if gathered_by == "trainers" and measures:
+        raise RoleConfigError(
+            "gathered_by='trainers' with 'auto': what is measured are samplers that gather. Give samplers and "
+            "sampler_threads as numbers."
         )
     if not isinstance(switching, int) or switching < 0:
         raise RoleConfigError(

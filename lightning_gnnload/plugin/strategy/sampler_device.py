@@ -95,7 +95,7 @@ class SamplerDevice:
 
         # The first mini-batch that this sampler makes is compared, which places the part that it stands beside.
         workload, roles = source.workload, self._job.roles
-        owners = workload.owners(workload.num_ranks, roles.num_samplers)
+        owners = workload.owners(workload.num_ranks, roles.num_devices - roles.num_trainers)
         batches_here = [] if owners is None else np.argwhere(owners == roles.index(self._job.local_rank)).tolist()
         step, rank = batches_here[0] if batches_here else (0, 0)
         drawing = self._device.draws(workload, BatchRequest(0, step, rank, workload.num_ranks), place, device)

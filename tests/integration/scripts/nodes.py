@@ -1,6 +1,7 @@
 """Trains on several nodes, one launch of this script each, and writes what each trainer saw and listened on.
 
-Arguments: how, num_devices, num_nodes, num_samplers, cases of loops.py. The last SAMPLER_NODES machines only sample.
+Arguments: how, num_devices, num_nodes, num_samplers, cases of loops.py. In the environment, STRATEGY has other
+arguments of the strategy and DATA those of the data module, as JSON; DATA's ``data`` takes the graph's place.
 """
 
 from __future__ import annotations
@@ -9,14 +10,16 @@ import json
 import logging
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import psutil
 
-from lightning_gnnload import FactoredStrategy
+from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.loops import CASES, run
+from tests.integration.scripts.toy import toy_data
 
 
 class Listening(pl.Callback):
@@ -28,6 +31,11 @@ class Listening(pl.Callback):
             Path(f"listens-{trainer.global_rank}.json").write_text(json.dumps(found))
 
 
+def module(data: Any = None, **settings: Any) -> GraphDataModule:
+    data = toy_data() if data is None else data
+    return GraphDataModule(data, NeighborSampler([4, 3]), batch_size=16, seed=5, predict="test", **settings)
+
+
 if __name__ == "__main__":
     logging.getLogger(pl.__name__).setLevel(logging.ERROR)
     how, (devices, num_nodes, num_samplers) = sys.argv[1], map(int, sys.argv[2:5])
@@ -35,8 +43,8 @@ if __name__ == "__main__":
         case = CASES[name]
         case.options["num_nodes"] = num_nodes
         case.callbacks = lambda given=case.callbacks: [*given(), Listening()]
-        sampler_nodes = int(os.environ.get("SAMPLER_NODES", "0"))
-        strategy = FactoredStrategy(
-            num_samplers, sampler_nodes=sampler_nodes, start_method=how if how in ("spawn", "fork") else "popen"
-        )
+        if data := json.loads(os.environ.get("DATA", "{}")):
+            case.data = partial(module, **data)
+        options = {"start_method": how if how in ("spawn", "fork") else "popen"}
+        strategy = FactoredStrategy(num_samplers, **options | json.loads(os.environ.get("STRATEGY", "{}")))
         run(case, Path.cwd() / name, devices, strategy)

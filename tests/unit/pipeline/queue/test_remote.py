@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -11,11 +12,13 @@ import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.host.tcp import Frame, TcpStream
@@ -25,36 +28,62 @@ from lightning_gnnload.pipeline.queue.loader import QueueLoader
 from lightning_gnnload.pipeline.queue.remote import RemoteChannel, RemoteListener, RemoteSamplers, connect_to_remote
 from lightning_gnnload.pipeline.queue.sealed import seal, unseal
 from lightning_gnnload.pipeline.queue.service import SamplerService
+from lightning_gnnload.pipeline.queue.slot_copies import pieces_of
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.slots import Slot
-from tests.unit.toy import content, toy_source
+from tests.cluster.certificates import Certificate, can_make, make_certificate
+from tests.rings import mostly_matrix
+from tests.unit.toy import content, toy_data, toy_source
 
 pytestmark = pytest.mark.timeout(60)
 SECRET, OTHER = b"a secret of many characters", b"another one, as long as it"
 WAIT_S = 10.0
 
 
-@pytest.fixture
-def listener() -> Iterator[RemoteListener]:
-    opened = RemoteListener("127.0.0.1", SECRET)
+class Served(RemoteListener):
+    """A listener, and what trusts its certificate where it has one."""
+
+    trust: ssl.SSLContext | None = None
+
+    def connect(self, secret: bytes = SECRET) -> RemoteChannel:
+        return connect_to_remote(*self.address, secret, self.trust)
+
+
+@pytest.fixture(scope="module")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate | None:
+    return make_certificate(tmp_path_factory.mktemp("certificate")) if can_make() else None
+
+
+@pytest.fixture(params=["clear", "tls"])
+def listener(request: pytest.FixtureRequest, certificate: Certificate | None) -> Iterator[Served]:
+    context = None
+    if request.param == "tls":
+        if certificate is None:
+            pytest.skip("no openssl makes certificates here")
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(*certificate)
+    opened = Served("127.0.0.1", SECRET, context)
+    if context is not None:
+        assert certificate is not None
+        opened.trust = ssl.create_default_context(cafile=str(certificate.certificate))
     yield opened
     opened.close()
 
 
 @pytest.fixture
-def channels(listener: RemoteListener) -> Iterator[tuple[RemoteChannel, RemoteChannel]]:
+def channels(listener: Served) -> Iterator[tuple[RemoteChannel, RemoteChannel]]:
     """A sampler's end, and a trainer's."""
-    trainer = connect_to_remote(*listener.address, SECRET)
+    trainer = listener.connect()
     sampler = listener.accept()
     yield sampler, trainer
     trainer.close()
     sampler.close()
 
 
-def raw_stream(listener: RemoteListener) -> tuple[TcpStream, RemoteChannel]:
+def raw_stream(listener: Served) -> tuple[TcpStream, RemoteChannel]:
     """A peer that knows the secret, and may send anything."""
     found: list[TcpStream] = []
-    connect = partial(TcpStream.connect, *listener.address, SECRET, remote._PURPOSE, WAIT_S)
+    connect = partial(TcpStream.connect, *listener.address, SECRET, remote._PURPOSE, WAIT_S, listener.trust)
     thread = threading.Thread(target=lambda: found.append(connect()))
     thread.start()
     channel = listener.accept()
@@ -85,8 +114,27 @@ def test_the_end_comes_after_all_that_was_sent(channels: Any) -> None:
     assert trainer.drain(WAIT_S)
 
 
+def test_large_slots_pass_each_other(listener: Served) -> None:
+    """Both ends send and receive at once, by threads of their own, more than the network holds."""
+    ends = listener.connect(), listener.accept()
+    slots = [Slot.shared(16 << 20) for _ in ends]
+    for seed, slot in enumerate(slots):
+        slot.array[:] = np.random.default_rng(seed).integers(0, 256, slot.num_bytes, np.uint8)
+    for _ in range(2):
+        for channel, slot in zip(ends, slots, strict=True):
+            channel.send("batch", [slot.fd], **batch(slot, 0, slot.num_bytes))
+        for channel, slot in zip(ends, reversed(slots), strict=True):
+            _, fds = channel.receive()
+            if fds:
+                copy = Slot(slot.num_bytes, fds[0])
+                assert np.array_equal(copy.array, slot.array)
+                copy.close()
+    for each in (*ends, *slots):
+        each.close()
+
+
 def batch(slot: Slot, number: int, num_bytes: int) -> dict[str, Any]:
-    sizes = {"slot": number, "slot_bytes": slot.num_bytes, "num_bytes": num_bytes}
+    sizes = {"slot": number, "slot_bytes": slot.num_bytes, "num_bytes": num_bytes, "pieces": [0, num_bytes]}
     return {"stream": 0, "step": 0, **sizes, "memory_handle": {}, "payload": {}}
 
 
@@ -112,6 +160,25 @@ def test_a_slot_comes_with_its_bytes_when_it_is_new_reused_and_grown(channels: A
     slot.close()
 
 
+def test_what_is_empty_in_a_slot_is_not_sent(channels: Any) -> None:
+    sampler, trainer = channels
+    source = toy_source(toy_data(width=400), batch_size=16)
+    slot = Slot.shared(1 << 20)
+    payload = source.make(BatchRequest(0, 0, 0, 1), slot)
+    pieces, size = pieces_of(payload.header), payload.header.end
+    assert size > 1 << 19, "hops lie at the end"
+    fields = batch(slot, 0, size) | {"pieces": pieces}
+    slot.array[pieces[1] : pieces[2]] = 7  # what no column needs
+    sampler.send("batch", [slot.fd], **fields)
+    _, (fd,) = trainer.receive()
+    copy = Slot(slot.num_bytes, fd)
+    assert payload.num_nodes * 400 * 4 < sum(pieces[1::2]) - sum(pieces[::2]) < size / 2
+    assert not copy.array[pieces[1] : pieces[2]].any()
+    assert content(payload.view(copy.buffer())) == content(payload.view(slot.buffer()))
+    copy.close()
+    slot.close()
+
+
 def test_the_outcome_of_training_comes_sealed(channels: Any) -> None:
     sampler, trainer = channels
     outcome = seal({"weights": np.arange(100_000)})
@@ -123,9 +190,9 @@ def test_the_outcome_of_training_comes_sealed(channels: Any) -> None:
     received.close()
 
 
-def test_a_connection_that_is_closed_at_once_leaves_nothing(listener: RemoteListener) -> None:
+def test_a_connection_that_is_closed_at_once_leaves_nothing(listener: Served) -> None:
     for _ in range(20):
-        trainer = connect_to_remote(*listener.address, SECRET)
+        trainer = listener.connect()
         sampler = listener.accept()
         trainer.close()
         sampler.close()
@@ -151,7 +218,7 @@ def test_a_peer_that_does_not_read_is_not_sent_to_without_bound(channels: Any) -
         assert trainer.receive()[0]["kind"] == "failed"
 
 
-def test_clocks_are_compared_by_the_fastest_message(listener: RemoteListener) -> None:
+def test_clocks_are_compared_by_the_fastest_message(listener: Served) -> None:
     stream, channel = raw_stream(listener)
     for late_s in (3.0, 0.0, 5.0):
         data = b'{"kind":"opening"}'
@@ -164,16 +231,39 @@ def test_clocks_are_compared_by_the_fastest_message(listener: RemoteListener) ->
 
 
 class TestStrangers:
-    def test_another_secret_is_told_to_both_ends(self, listener: RemoteListener) -> None:
-        trainer = connect_to_remote(*listener.address, OTHER)
+    def test_another_secret_is_told_to_both_ends(self, listener: Served) -> None:
+        trainer = listener.connect(OTHER)
         sampler = listener.accept()
         for channel in (trainer, sampler):
             with pytest.raises(QueueProtocolError, match="secret"):
                 channel.receive()
             channel.close()
 
+    @pytest.mark.parametrize("listener", ["tls"], indirect=True)
+    def test_another_certificate_is_told(self, listener: Served, tmp_path: Path) -> None:
+        other = make_certificate(tmp_path, "other").certificate
+        trainer = connect_to_remote(*listener.address, SECRET, ssl.create_default_context(cafile=str(other)))
+        sampler = listener.accept()
+        with pytest.raises(
+            QueueProtocolError, match=r"certificate of the sampler .* is not to be trusted: self-signed"
+        ):
+            trainer.receive()
+        with pytest.raises((QueueProtocolError, EOFError)):
+            sampler.receive()
+        for channel in (trainer, sampler):
+            channel.close()
+
+    def test_who_speaks_in_the_clear_to_tls_is_cut_off(self, listener: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(remote, "_HELLO_S", 0.5)
+        trainer = connect_to_remote(*listener.address, SECRET, None if listener.trust else ssl.create_default_context())
+        sampler = listener.accept()
+        for channel in (trainer, sampler):
+            with pytest.raises((QueueProtocolError, EOFError)):
+                channel.receive()
+            channel.close()
+
     @pytest.mark.parametrize("words", [b"", b"GET / HTTP/1.1\r\n\r\n", b"\0" * 4096])
-    def test_who_knows_no_secret_is_cut_off(self, listener: RemoteListener, words: bytes) -> None:
+    def test_who_knows_no_secret_is_cut_off(self, listener: Served, words: bytes) -> None:
         with socket.create_connection(listener.address) as stranger:
             channel = listener.accept()
             with suppress(OSError):  # it may be cut off already
@@ -183,7 +273,7 @@ class TestStrangers:
                 channel.receive()
             channel.close()
 
-    def test_so_many_are_heard_at_once(self, listener: RemoteListener, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_so_many_are_heard_at_once(self, listener: Served, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(remote, "_MOST_STRANGERS", 2)
         strangers = [socket.create_connection(listener.address) for _ in range(3)]
         channels = [listener.accept() for _ in range(2)]
@@ -203,13 +293,20 @@ class TestStrangers:
             ({"slot_bytes": 1 << 60}, 0),
             ({"num_bytes": 1 << 44, "slot_bytes": 1 << 45}, (1 << 44) - 16),
             ({"num_bytes": -1}, -17),
+            ({"pieces": [0]}, 0),
+            ({"pieces": [0, 8, 4, 12]}, 0),
+            ({"pieces": [8, 0]}, 0),
+            ({"pieces": [-8, 8]}, 0),
+            ({"pieces": [0, 4096]}, 4080),
+            ({"pieces": [0, "16"]}, 0),
+            ({"pieces": [0, True]}, -15),
         ],
     )
     def test_sizes_are_checked_before_memory_is_taken(
-        self, listener: RemoteListener, changes: dict[str, int], more: int
+        self, listener: Served, changes: dict[str, int], more: int
     ) -> None:
         stream, channel = raw_stream(listener)
-        fields = {"slot": 0, "slot_bytes": 4096, "num_bytes": 16, **changes}
+        fields = {"slot": 0, "slot_bytes": 4096, "num_bytes": 16, "pieces": [0, 16], **changes}
         data = wire.QueueChannel.encoded("batch", stream=0, step=0, memory_handle={}, payload={}, **fields)
         frame = Frame(1, len(data), 8 + len(data) + 16 + more)
         stream.send(frame, WAIT_S, struct.pack("<d", 0.0) + data)
@@ -219,7 +316,7 @@ class TestStrangers:
         channel.close()
 
     @pytest.mark.parametrize("frame", [Frame(7, 0, 0), Frame(1, 1 << 20, 1 << 20), Frame(1, 3, 5)])
-    def test_frames_of_nothing(self, listener: RemoteListener, frame: Frame) -> None:
+    def test_frames_of_nothing(self, listener: Served, frame: Frame) -> None:
         stream, channel = raw_stream(listener)
         stream.send(frame, WAIT_S, bytes(16))
         with pytest.raises(QueueProtocolError):
@@ -242,7 +339,7 @@ class Trainer:
             rank=rank,
             num_samplers=0,
             queue_depth=2,
-            remote=RemoteSamplers([num_trainers], connect),
+            remote=RemoteSamplers([num_trainers], 1, connect),
             **(defaults | settings),
         )
         self.loader = QueueLoader(self.queue, self._local(), phase="train", limit=lambda: 99.0, loader=0, reload=0)
@@ -261,7 +358,7 @@ class Trainer:
 
 
 @contextmanager
-def sampler(listener: RemoteListener, num_trainers: int, **settings: Any) -> Iterator[list[Any]]:
+def sampler(listener: Served, num_trainers: int, **settings: Any) -> Iterator[list[Any]]:
     """A sampler that serves; what became of it."""
     service = SamplerService(
         uuid.uuid4().hex[:16],
@@ -289,8 +386,9 @@ def sampler(listener: RemoteListener, num_trainers: int, **settings: Any) -> Ite
     assert not thread.is_alive()
 
 
-def test_trainers_of_several_machines_get_what_they_would_sample_themselves(listener: RemoteListener) -> None:
-    connect = lambda rank: connect_to_remote(*listener.address, SECRET)  # noqa: E731
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "tls"), indirect=True)
+def test_trainers_of_several_machines_get_what_they_would_sample_themselves(listener: Served) -> None:
+    connect = lambda rank: listener.connect()  # noqa: E731
     with sampler(listener, 2) as ends:
         trainers = [Trainer(rank, 2, connect) for rank in range(2)]
         for epoch in range(3):
@@ -302,11 +400,12 @@ def test_trainers_of_several_machines_get_what_they_would_sample_themselves(list
     assert ends == [None]
 
 
-def test_a_cut_cable_is_no_failure_and_is_plugged_in_again(listener: RemoteListener) -> None:
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "clear"), indirect=True)
+def test_a_cut_cable_is_no_failure_and_is_plugged_in_again(listener: Served) -> None:
     channels: list[RemoteChannel] = []
 
     def connect(rank: int) -> RemoteChannel:
-        channels.append(connect_to_remote(*listener.address, SECRET))
+        channels.append(listener.connect())
         return channels[-1]
 
     with sampler(listener, 2) as ends:
@@ -327,12 +426,14 @@ def test_a_cut_cable_is_no_failure_and_is_plugged_in_again(listener: RemoteListe
     assert ends == [None]
 
 
-def test_trainers_that_never_come_are_not_waited_for_forever(listener: RemoteListener) -> None:
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "clear"), indirect=True)
+def test_trainers_that_never_come_are_not_waited_for_forever(listener: Served) -> None:
     with sampler(listener, 1, connect_timeout_s=0.3) as ends:
         pass
     assert "no trainer of another machine connected in time" in str(ends[0])
 
 
-def test_another_secret_ends_the_trainer_with_a_clear_error(listener: RemoteListener) -> None:
+@pytest.mark.parametrize("listener", mostly_matrix(["clear", "tls"], "tls"), indirect=True)
+def test_another_secret_ends_the_trainer_with_a_clear_error(listener: Served) -> None:
     with sampler(listener, 1, connect_timeout_s=0.5), pytest.raises(QueueProtocolError, match="secret"):
-        Trainer(0, 1, lambda rank: connect_to_remote(*listener.address, OTHER))
+        Trainer(0, 1, lambda rank: listener.connect(OTHER))

@@ -297,7 +297,16 @@ def test_a_trainer_of_another_release_ends_the_job_loudly() -> None:
         ("welcome", {"version": 2, "rank": 0, "pid": 1}, "'welcome'"),
         (
             "batch",
-            {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 0, "num_bytes": 0, "memory_handle": {}, "payload": {}},
+            {
+                "stream": 0,
+                "step": 0,
+                "slot": 0,
+                "slot_bytes": 0,
+                "num_bytes": 0,
+                "pieces": [],
+                "memory_handle": {},
+                "payload": {},
+            },
             "which it must not",
         ),
         ("deal", {"slots": [], "stream": 7, "steps": [0]}, "which it must not"),
@@ -377,7 +386,16 @@ def connected(name: str, stall_timeout_s: float = 5.0, **settings: Any) -> Batch
     return BatchQueue(name, queue_depth=2, stall_timeout_s=stall_timeout_s, **settings)
 
 
-BATCH = {"stream": 0, "step": 0, "slot": 0, "slot_bytes": 4096, "num_bytes": 4096, "memory_handle": {}, "payload": {}}
+BATCH = {
+    "stream": 0,
+    "step": 0,
+    "slot": 0,
+    "slot_bytes": 4096,
+    "num_bytes": 4096,
+    "pieces": [],
+    "memory_handle": {},
+    "payload": {},
+}
 FAILED = {"role": "sampler", "rank": 7, "died": False, "stage": "sample", "text": "out of luck", "is_final": False}
 
 

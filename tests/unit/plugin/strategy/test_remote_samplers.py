@@ -13,15 +13,15 @@ from typing import Any
 import pytest
 from torch.distributed import HashStore
 
-from lightning_gnnload import CollectiveSampler, NeighborSampler, partition_graph
-from lightning_gnnload.errors import QueueProtocolError, RoleConfigError, SecretError
-from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
+from lightning_gnnload.errors import AddressError, QueueProtocolError, RoleConfigError, SecretError
+from lightning_gnnload.host.tls import TlsSocket
+from lightning_gnnload.pipeline.queue import remote
 from lightning_gnnload.pipeline.queue.remote import NO_REMOTE, RemoteListener
 from lightning_gnnload.plugin.job import RolePlan
 from lightning_gnnload.plugin.strategy import remote_samplers as module
+from lightning_gnnload.plugin.strategy.certificates import CERTIFICATE_FILE, KEY_FILE, load_certificate
 from lightning_gnnload.plugin.strategy.rendezvous import address_towards
-from lightning_gnnload.sample.base import Relayed
-from tests.unit.owners.serving import graph_data, served
+from tests.cluster.certificates import Certificate, can_make, make_certificate
 
 PLAN = RolePlan(2, 0, num_nodes=2, sampler_nodes=1)
 SECRET = "a secret of thirty-two characters"
@@ -73,7 +73,7 @@ def test_the_secret_is_not_in_the_store(listener: RemoteListener, store: HashSto
     entry = store.get(module._entry(2)).decode()
     assert listener.address[0] == "127.0.0.1", "no other machine is in the job, and none gets there"
     assert SECRET not in entry
-    for key in (module._key(job(2), json.loads(entry)["nonce"]), SECRET.encode()):
+    for key in (module._key(job(2), json.loads(entry)["nonce"], ""), SECRET.encode()):
         assert key.hex() not in entry
 
 
@@ -91,7 +91,8 @@ def test_another_secret_or_an_address_of_another_run_does_not_connect(
 
 
 @pytest.mark.parametrize(
-    "where", [b"", b"[]", b'{"address": ["h", 1]}', b'{"address": ["h", 0], "nonce": "", "layout": ""}']
+    "where",
+    [b"", b"[]", b'{"address": ["h", 1]}', b'{"address": ["h", 0], "nonce": "", "layout": "", "certificate": ""}'],
 )
 def test_what_is_no_address_is_refused(store: HashStore, where: bytes) -> None:
     store.set(module._entry(2), where)
@@ -123,18 +124,83 @@ def test_a_sampler_listens_where_it_reaches_the_first_machine_from() -> None:
     assert address_towards("localhost", 1) in ("127.0.0.1", "::1")
 
 
-class Elsewhere(Relayed):
-    def draw(self, graph: Any, draw: Any, memory: Any) -> Any:
-        raise NotImplementedError
+@pytest.fixture(scope="module")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> list[Certificate]:
+    if not can_make():
+        pytest.skip("no openssl makes certificates here")
+    folder = tmp_path_factory.mktemp("certificates")
+    return [make_certificate(folder, name, "DNS:anything") for name in ("a", "b")]
 
 
-def test_parts_of_a_graph_are_refused_unless_they_have_owners(tmp_path: Path) -> None:
-    sampler = NeighborSampler([1])
-    module.refuse_parts(sampler, PLAN)
-    partition = partition_graph(graph_data(), tmp_path / "parts", 2, "random", hops=0, progress=False)
-    with served(partition) as (owners, _):
-        module.refuse_parts(CollectiveSampler(sampler, owners), PLAN)
-        module.refuse_parts(OwnedSampler(sampler, OwnedBatches(lambda: owners, lambda: ())), PLAN)
-    module.refuse_parts(Elsewhere(sampler), RolePlan(2, 1))
-    with pytest.raises(RoleConfigError, match="with partition="):
-        module.refuse_parts(Elsewhere(sampler), PLAN)
+def name_certificate(monkeypatch: pytest.MonkeyPatch, file: object, key: object) -> None:
+    monkeypatch.setenv(CERTIFICATE_FILE, str(file))
+    monkeypatch.setenv(KEY_FILE, str(key))
+
+
+@pytest.fixture
+def tls_listener(certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch) -> Iterator[RemoteListener]:
+    """A sampler's with a certificate, of which its trainers' environment knows nothing."""
+    with monkeypatch.context() as environment:
+        name_certificate(environment, *certificates[0])
+        opened = module.listen_to_machines(job(2))
+    yield opened
+    opened.close()
+
+
+def test_a_trainer_connects_by_the_certificate_that_the_sampler_tells(tls_listener: RemoteListener) -> None:
+    channel = module.remote_samplers(job(0), None).connect(2)
+    assert first_words(tls_listener, channel) == {"kind": "opening"}
+    assert isinstance(channel._stream._socket, TlsSocket)
+    assert channel._stream._socket._socket.version() == "TLSv1.3"
+
+
+def test_who_changes_what_the_store_says_of_it_connects_nobody(
+    tls_listener: RemoteListener, store: HashStore, certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As who stands between would: it has TLS left out, or names a certificate of its own."""
+    monkeypatch.setattr(remote, "_HELLO_S", 0.5)
+    entry = json.loads(store.get(module._entry(2)))
+    for certificate in ("", certificates[1].certificate.read_text()):
+        store.set(module._entry(2), json.dumps(entry | {"certificate": certificate}))
+        with pytest.raises((QueueProtocolError, EOFError)):
+            first_words(tls_listener, module.remote_samplers(job(0), None).connect(2))
+
+
+def test_who_relays_by_a_certificate_of_its_own_has_another_key(
+    store: HashStore, certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It ends TLS with the trainer, and begins another with the sampler: the proofs that it passes on serve nobody."""
+    keys = [
+        module._key(job(2), "nonce", text) for text in ("", *(each.certificate.read_text() for each in certificates))
+    ]
+    assert len(set(keys)) == 3
+    assert module._key(job(2), "a/b", "c") != module._key(job(2), "a", "b/c")
+
+
+def test_a_machine_that_would_send_in_the_clear_is_refused(
+    listener: RemoteListener, certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name_certificate(monkeypatch, *certificates[0])
+    with pytest.raises(RoleConfigError, match="sampler rank 2, which would send in the clear"):
+        module.remote_samplers(job(0), None).connect(2)
+
+
+def test_a_certificate_that_is_missing_or_broken_is_told(
+    certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    good, other = certificates
+    name_certificate(monkeypatch, good.certificate, "")
+    with pytest.raises(AddressError, match="go together"):
+        load_certificate()
+    for file, key in ((tmp_path / "none", good.key), (good.certificate, other.key), (good.key, good.key)):
+        name_certificate(monkeypatch, file, key)
+        with pytest.raises(AddressError, match="cannot be used"):
+            load_certificate()
+
+
+@pytest.mark.parametrize("text", ["no certificate", "-----BEGIN CERTIFICATE-----\nx\n-----END CERTIFICATE-----"])
+def test_what_is_no_certificate_is_refused(listener: RemoteListener, store: HashStore, text: str) -> None:
+    entry = json.loads(store.get(module._entry(2)))
+    store.set(module._entry(2), json.dumps(entry | {"certificate": text}))
+    with pytest.raises(QueueProtocolError, match="which is no certificate"):
+        module.remote_samplers(job(0), None).connect(2)

@@ -156,6 +156,8 @@ def test_a_machine_must_be_left_to_train_on() -> None:
     ("options", "message"),
     [
         ({"sampler_nodes": -1}, "sampler_nodes=-1: the number of machines"),
+        ({"gathered_by": "nobody"}, "gathered_by='nobody' is not known; give one of 'samplers', 'trainers'"),
+        ({"gathered_by": "trainers", "sampler_threads": "auto"}, "gathered_by='trainers' with 'auto'"),
         ({"sampler_nodes": True}, "sampler_nodes=True: the number of machines"),
         ({"sampler_nodes": 1, "samplers": "auto"}, "knows no network"),
         ({"sampler_nodes": 1, "samplers": 0, "switching": True}, "in shared memory"),
