@@ -26,7 +26,7 @@ from lightning_gnnload.sample.group.messages import Message
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
 from lightning_gnnload.storage.partitions import load_partition
-from tests.benchmarks.machines import BATCH_SIZE, BATCHES, FANOUTS, GRADIENT_BYTES, ROW_BYTES, SLOTS, STEPS_MS
+from tests.benchmarks.machines_ranks import BATCH_SIZE, BATCHES, FANOUTS, GRADIENT_BYTES, ROW_BYTES, SLOTS, STEPS_MS
 
 WARM_UP = 4
 TABLE = np.zeros((200_000, ROW_BYTES), np.uint8)
@@ -38,16 +38,18 @@ def benchmark_rows(_: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[st
 
 
 class Loader:
-    """Makes mini-batches in a thread of its own, as far ahead as a loader in process does."""
+    """Makes mini-batches in a thread of its own, as far ahead as a loader in process does: one while one is trained."""
 
     def __init__(self, group: SamplingGroup, seeds: np.ndarray) -> None:
         self.group, self.seeds = group, seeds
         self.sampler = CollectiveSampler(NeighborSampler(list(FANOUTS)), group)
-        self.ready: queue.Queue[int] = queue.Queue(SLOTS - 1)
+        self.ready: queue.Queue[int] = queue.Queue()
+        self.free = threading.Semaphore(SLOTS)
         self.tasks: list[list[tuple[int, int]]] = []
 
     def make_all(self) -> None:
         for turn in range(WARM_UP + BATCHES):
+            self.free.acquire()
             before = self._sent()
             seeds = np.random.default_rng(turn).choice(self.seeds, BATCH_SIZE, replace=False)
             nodes = nodes_of(self.sampler, None, Draw(seeds, DrawKey(1, 2, turn)))  # type: ignore[arg-type]
@@ -72,15 +74,19 @@ def run(group: SamplingGroup, seeds: np.ndarray, step_ms: float) -> dict[str, ob
     thread.start()
     for step in range(WARM_UP + BATCHES):
         if step == WARM_UP:
-            began_s, core_s = time.perf_counter(), time.process_time()
+            began_s, core_s = time.monotonic(), time.process_time()
+        if step:
+            loader.free.release()  # only now is another one begun, as by a loader in process
         loader.ready.get(timeout=60)
         time.sleep(step_ms / 1e3)
         distributed.all_reduce(gradients)
-    took_s, core_s = time.perf_counter() - began_s, time.process_time() - core_s
+    ended_s, core_s = time.monotonic(), time.process_time() - core_s
     thread.join()
     asked = [each for name, each in group.traffic.items() if name != "benchmark_rows"]
     return {
-        "step_ms": 1e3 * took_s / BATCHES,
+        "step_ms": 1e3 * (ended_s - began_s) / BATCHES,
+        "began_s": began_s,
+        "ended_s": ended_s,
         "core_ms": 1e3 * core_s / BATCHES,
         "remote": sum(each.num_remote for each in asked) / max(sum(each.num_nodes for each in asked), 1),
         "tasks": np.mean(loader.tasks, axis=0).tolist(),

@@ -15,11 +15,13 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gnnload.pipeline.forecast.cluster import Cluster, RemoteTask
+from lightning_gnnload.pipeline.forecast.costs import MessageCosts
 from lightning_gnnload.pipeline.forecast.steps import forecast_step
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 GPUS = (1, 2, 4, 8)
-PCIE_GB_S = (16.0, 16.0, 32.0, 64.0)  # Table 1 counts both ways
+# Table 1 counts both ways; a request has 18 bytes beside those that are read (section 2.1), of rows 128 at most.
+PCIE_GB_S = tuple(both / 2 * 128 / (128 + 18) for both in (32, 32, 64, 128))
 
 
 @dataclass(frozen=True)
@@ -74,8 +76,7 @@ def bgl_seeds_s(machines: int, hit_rate: float) -> float:
         owner_cores=96,
         link_gb_s=12.5,
         latency_ms=0.02,
-        message_ms=0.05,
-        copy_gb_s=5.0,
+        costs=MessageCosts(0.05, 0.05, 5.0, 5.0),
         ahead=2,
     )
     missed = (1 - hit_rate) * BGL_ROWS_BYTES

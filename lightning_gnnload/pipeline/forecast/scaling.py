@@ -14,6 +14,8 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 
 _REQUESTED_BYTES, _COUNT_BYTES = 4, 4  # of a node: its row of its part, and how many edges were drawn of it
 _DRAWN_BYTES = 8  # of an edge: its source's id
+ASKING_THREADS = 8
+"""Sampling threads of a rank whose lists lie with owners, at least: they wait more than they compute."""
 
 
 @dataclass(frozen=True)
@@ -108,6 +110,8 @@ def tasks_of(
 
 def _forecast(measured: MeasuredRun, layout: RunLayout, machine: Machine, cluster: Cluster) -> ClusterForecast:
     together = replace(machine, machines=cluster.machines, network_gb_s=cluster.link_gb_s)
+    if cluster.placement == "owners":
+        layout = replace(layout, threads=max(layout.threads, ASKING_THREADS))
     if not measured.fits_seeds(layout, together):
         raise PlanError(
             f"{measured.num_seeds} seeds are not enough for {layout.trainers} trainers on each of "
@@ -134,9 +138,13 @@ def _forecast(measured: MeasuredRun, layout: RunLayout, machine: Machine, cluste
     if layout.trainers == 1:  # what it takes to meet, but for the bytes
         exchange_ms = alone.exchange_ms(0, 2, measured.meeting_ms) if cluster.machines > 1 else 0.0
     work = replace(work, exchange_ms=exchange_ms)
-    if not cluster.sizes:
+    if not cluster.sizes and not cluster.recorded:
         cluster = replace(cluster, sizes=measured.batch_sizes)
-    step = forecast_step(work, layout, machine.cores, len(machine.gpus), cluster, tasks, measured.gradient_bytes)
+    size = measured.size_of(num_seeds)
+    # Trainers with devices gather rows themselves.
+    batch_bytes = max(size.num_bytes - (size.num_nodes * measured.data.row_bytes if machine.gpus else 0.0), 0.0)
+    traffic = (tasks, measured.gradient_bytes, batch_bytes)
+    step = forecast_step(work, layout, machine.cores, len(machine.gpus), cluster, *traffic)
     global_batch = num_seeds * layout.trainers * cluster.machines
     num_steps = min(measured.num_steps(layout, together), measured.num_seeds / global_batch)
     first_ms = work.making_core_ms + work.wait_ms + work.draw_device_ms

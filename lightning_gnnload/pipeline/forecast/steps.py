@@ -11,6 +11,8 @@ The assumptions, and where they come from:
   are read by the device itself, between two steps.
 - Trainers average their gradients after each step, so that all go at the pace of the slowest. Machines do so in a ring,
   over the same links as rows and lists (Patarasuk and Yuan, JPDC 69, 2009).
+- Ranks that sample together meet in rounds (:class:`.ExchangeRounds`); owners answer each for itself. Messages take
+  cores at both ends, as :class:`.MessageCosts` has it.
 - An idle sampler that trains (GNNLab, section 5.3) adds its steps to the trainers'.
 """
 
@@ -55,11 +57,13 @@ def forecast_step(
     cluster: Cluster = ALONE,
     tasks: tuple[RemoteTask, ...] = (),
     gradient_bytes: float = 0.0,
+    batch_bytes: float = 0.0,
 ) -> StepForecast:
     """Predicts a global step on equal machines with so many cores and devices each.
 
     Several machines (``cluster``) average ``gradient_bytes`` over their links, after ``work.exchange_ms`` in each, and
-    each mini-batch asks ``tasks`` of those who have what its machine lacks, one after the other.
+    each mini-batch asks ``tasks`` of those who have what its machine lacks, one after the other. Where others sample
+    (``sampler_nodes``), a mini-batch of ``batch_bytes`` crosses the network.
 
     Example:
         >>> work = BatchWork(sample_ms=20.0, train_fixed_ms=30.0)
@@ -71,8 +75,9 @@ def forecast_step(
         if cluster != ALONE:
             raise PlanError("a rank that samples and trains in turns is simulated on one machine: give samplers=1.")
         return _in_turns(work, layout, cores)
-    alone = PipelineRun(work, layout, cores, num_devices, cluster, tasks, gradient_bytes).forecast()
-    alone = replace(alone, step_ms=max(alone.step_ms, least_ms(work, layout, cores)))
+    alone = PipelineRun(work, layout, cores, num_devices, cluster, tasks, gradient_bytes, batch_bytes).forecast()
+    if not cluster.sampler_nodes:
+        alone = replace(alone, step_ms=max(alone.step_ms, least_ms(work, layout, cores)))
     if not layout.switching:
         return alone
     step_ms = max(_with_switching(work, layout, alone.step_ms), work_on_cores_ms(work, layout) / cores)

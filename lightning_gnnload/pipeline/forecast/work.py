@@ -112,6 +112,7 @@ class RunLayout:
         slots: of each trainer's queue from each sampler.
         switching: idle samplers train.
         cache: the share of the rows that a cache has.
+        staleness: steps by which averaged gradients may be late.
     """
 
     way: Way = "auto"
@@ -124,6 +125,7 @@ class RunLayout:
     switching: bool = False
     cache: float = 0.0
     batch_format: str = "blocks"
+    staleness: int = 0
 
     @property
     def ranks(self) -> int:

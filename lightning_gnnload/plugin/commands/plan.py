@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +17,17 @@ from rich.table import Table
 from lightning_gnnload import GraphDataModule
 from lightning_gnnload.errors import GnnLoadError, PlanError
 from lightning_gnnload.host.malloc import freed_memory_kept
-from lightning_gnnload.host.memory import in_units, resident_memory
+from lightning_gnnload.host.memory import ResidentMemory, in_units, resident_memory
 from lightning_gnnload.host.progress import shown_display
 from lightning_gnnload.pipeline.forecast.cluster import Cluster
-from lightning_gnnload.pipeline.forecast.machine import read_machine, this_machine
+from lightning_gnnload.pipeline.forecast.costs import MessageCosts, read_costs
+from lightning_gnnload.pipeline.forecast.machine import Machine, read_machine, this_machine
+from lightning_gnnload.pipeline.forecast.outlook import Outlook, outlook
 from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
+from lightning_gnnload.pipeline.forecast.recorded import RecordedRun, read_trace
 from lightning_gnnload.pipeline.forecast.scaling import ClusterForecast, forecast_machines
 from lightning_gnnload.pipeline.forecast.search import MeasuredRun
+from lightning_gnnload.pipeline.forecast.work import check_number
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.plugin.commands.fit import GraphCLI, errors_in_a_line
 from lightning_gnnload.plugin.compat import lightning_cli, pl
@@ -31,6 +35,7 @@ from lightning_gnnload.plugin.planning.configuration import as_yaml_file, planne
 from lightning_gnnload.plugin.planning.figure import SWITCHING, draw_plan, headline, one_a_kind
 from lightning_gnnload.plugin.planning.machines import (
     add_cluster_arguments,
+    answer,
     cluster_of,
     counts_up_to,
     draw_machines,
@@ -39,6 +44,7 @@ from lightning_gnnload.plugin.planning.machines import (
     with_gpus,
 )
 from lightning_gnnload.plugin.planning.measure import RunMeasurement
+from lightning_gnnload.plugin.planning.message_costs import measure_costs
 from lightning_gnnload.plugin.planning.trial import with_meeting
 from lightning_gnnload.plugin.strategy.profile import quietly
 
@@ -52,7 +58,8 @@ gnnload fit --config NAME.yaml; and NAME.png. All layouts train on as many seeds
 A machine is described as {cores: 16, memory_gib: 128, gpus: [{name: H200, count: 8}], links: {nvlink_gb_s: 450}}, and
 optionally disk: {read_gb_s: 3}, machines: 2, network: {gb_s: 12}, and stages: {seeds: 1024, sample_ms: 2, ...}, the
 times of a mini-batch that were measured there.
-With --machines 8, epochs on 1 to 8 of such machines are simulated with their links, and drawn into NAME.machines.png.
+With --machines 8, epochs on 1 to 8 of such machines are simulated with their links, and drawn into NAME.machines.png;
+what to do, and what more of each thing would give, is printed. With --measured, nothing is measured: it takes seconds.
 """
 
 
@@ -69,56 +76,100 @@ def main(arguments: Sequence[str]) -> int:
     console = Console()
     imported = resident_memory()
     options, rest = _parse(arguments)
+    configuration: dict[str, Any] | None = None
     try:
         if options.compare is not None:
             return _compare(options, console)
-        machine = this_machine() if options.machine is None else read_machine(options.machine)
-        cluster = None
-        if options.machines > 1 or machine.machines > 1:
-            cluster = cluster_of(options, machine)
+        earlier = None if options.measured is None else read_plan(options.measured)
+        machine = this_machine() if earlier is None else earlier.machine
+        if options.machine is not None:
+            machine = read_machine(options.machine)
+        several = options.machines > 1 or machine.machines > 1 or bool(options.sampler_nodes or options.owners)
+        cluster = cluster_of(options, machine, _costs(options)) if several else None
+        if cluster is not None:
             machine = replace(machine, machines=cluster.machines, network_gb_s=cluster.link_gb_s)
         machine = with_gpus(options, machine)
-        # Of settings that cannot be, gnnload plan says what gnnload fit says.
-        with errors_in_a_line(), quietly():
-            sys.argv[1:] = rest
-            cli = PlanCLI(
-                pl.LightningModule, GraphDataModule, subclass_mode_model=True, run=False, save_config_callback=None
-            )
-            # Newer parsers have another name for an option that older ones need.
-            configuration = json.loads(cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True))
-        # Memory that steps have freed stays with this process, as gnnload fit has it stay: steps take far less time.
-        with _progress(Console(stderr=True)) as advance, quietly(), freed_memory_kept():
-            measurement = RunMeasurement(
-                cli.trainer, cli.model, cli.datamodule, this_machine(), options.seconds, imported, advance
-            )
-            measured = measurement.run()
-        if machine.cores > 1 and not machine.gpus:
-            measured = _with_meeting(measured, configuration, console)
+        recorded = None if options.trace is None else read_trace(options.trace)
+        if earlier is None:
+            measured, configuration = _measured(options, rest, machine, console, imported)
+        else:
+            measured = earlier.measured
+        if recorded is not None:
+            machine = _as_recorded(machine, recorded)
+            cluster = None if cluster is None else replace(cluster, recorded=recorded.shares)
         plan = Plan.of(measured, machine)
-        forecasts = _simulated(plan, cluster) if cluster is not None else []
+        forecasts, prospect = ([], None) if cluster is None else _simulated(options, plan, cluster)
     except (GnnLoadError, KeyboardInterrupt) as error:
         return report_failure("gnnload plan", error)
     _say(console, plan)
-    _write(options.out, plan, configuration, rest)
-    written = [options.out.with_suffix(suffix) for suffix in _SUFFIXES]
-    if forecasts:
+    written = []
+    if configuration is not None:
+        _write(options.out, plan, configuration, rest, cluster)
+        written = [options.out.with_suffix(suffix) for suffix in _SUFFIXES]
+    if prospect is not None:
         console.print(machines_table(forecasts, plan.recommended.layout))
         console.print(f"{machines_headline(forecasts)}.", markup=False, style="bold", highlight=False)
+        for line in answer(prospect):
+            console.print(line, markup=False, highlight=False)
         written.append(options.out.with_suffix(".machines.png"))
+        written[-1].parent.mkdir(parents=True, exist_ok=True)
         draw_machines(forecasts, plan, written[-1])
-    console.print(f"Written: {', '.join(map(str, written))}", markup=False)
+    if written:
+        console.print(f"Written: {', '.join(map(str, written))}", markup=False)
     return 0
 
 
-def _simulated(plan: Plan, cluster: Cluster) -> list[ClusterForecast]:
-    """Epochs of the recommended layout on up to so many machines."""
+def _measured(
+    options: argparse.Namespace, rest: list[str], machine: Machine, console: Console, imported: ResidentMemory
+) -> tuple[MeasuredRun, dict[str, Any]]:
+    """Measures the configuration that ``rest`` asks for; returns the configuration, too."""
+    # Of settings that cannot be, gnnload plan says what gnnload fit says.
+    with errors_in_a_line(), quietly():
+        sys.argv[1:] = rest
+        cli = PlanCLI(
+            pl.LightningModule, GraphDataModule, subclass_mode_model=True, run=False, save_config_callback=None
+        )
+        # Newer parsers have another name for an option that older ones need.
+        configuration = json.loads(cli.parser.dump(cli.config, format="json", skip_none=False, skip_default=True))
+    # Memory that steps have freed stays with this process, as gnnload fit has it stay: steps take far less time.
+    with _progress(Console(stderr=True)) as advance, quietly(), freed_memory_kept():
+        measurement = RunMeasurement(
+            cli.trainer, cli.model, cli.datamodule, this_machine(), options.seconds, imported, advance
+        )
+        measured = measurement.run()
+    if machine.cores > 1 and not machine.gpus:
+        measured = _with_meeting(measured, configuration, console)
+    return measured, configuration
+
+
+def _costs(options: argparse.Namespace) -> MessageCosts:
+    """What messages take of cores: by a file, by an earlier plan's, or as it is measured here."""
+    file = options.costs or options.measured
+    return measure_costs() if file is None else read_costs(file)
+
+
+def _as_recorded(machine: Machine, recorded: RecordedRun) -> Machine:
+    """The machine, on which stages take what a trace says; where it has devices, steps are theirs."""
+    work = recorded.work
+    if machine.gpus:
+        work = replace(work, train_fixed_ms=0.0, train_device_ms=work.train_fixed_ms)
+    return replace(machine, stages=work, stage_seeds=recorded.num_seeds)
+
+
+def _simulated(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> tuple[list[ClusterForecast], Outlook]:
+    """Epochs of the recommended layout on up to so many machines, and what to make of them."""
     layout, machine = plan.recommended.layout, plan.machine
     if layout.alternates:
         layout = max(plan.forecasts, key=lambda forecast: (not forecast.layout.alternates, -forecast.epoch_s)).layout
+    if options.staleness is not None:
+        check_number("--staleness", options.staleness, 64)
+        layout = replace(layout, staleness=options.staleness)
     with _progress(Console(stderr=True), "simulating") as advance:
-        return forecast_machines(
-            plan.measured, layout, machine, cluster, counts_up_to(cluster.machines), lambda count: advance(str(count))
+        counts = counts_up_to(cluster.machines)
+        forecasts = forecast_machines(
+            plan.measured, layout, machine, cluster, counts, lambda count: advance(str(count))
         )
+        return forecasts, outlook(plan.measured, layout, machine, cluster, advance)
 
 
 def _with_meeting(measured: MeasuredRun, configuration: dict[str, Any], console: Console) -> MeasuredRun:
@@ -243,10 +294,11 @@ def _memory(plan: Plan) -> Table:
     return table
 
 
-def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[str]) -> None:
+def _write(out: Path, plan: Plan, configuration: dict[str, Any], rest: Sequence[str], cluster: Cluster | None) -> None:
     out.parent.mkdir(parents=True, exist_ok=True)
     plan_file = out.with_suffix(".json")
-    plan_file.write_text(json.dumps(plan.to_json(), indent=1) + "\n")
+    costs = {} if cluster is None else {"costs": asdict(cluster.costs)}
+    plan_file.write_text(json.dumps(plan.to_json() | costs, indent=1) + "\n")
     machines = plan.machine.machines
     written, changes = planned_configuration(
         configuration, plan.mine.layout, plan.recommended.layout, plan_file=plan_file, num_nodes=machines
@@ -268,7 +320,9 @@ def _progress(console: Console, activity: str = "measuring") -> Iterator[Any]:
 def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser = Parser(
         "gnnload plan",
-        usage="%(prog)s --config YAML [--machine YAML] [options]\n       gnnload plan --compare REPORT [--out NAME]",
+        usage="%(prog)s --config YAML [--machine YAML] [options]\n"
+        "       gnnload plan --measured PLAN [--machines N] [options]\n"
+        "       gnnload plan --compare REPORT [--out NAME]",
         description=__doc__,
         epilog=_EPILOG,
         allow_abbrev=False,
@@ -281,12 +335,19 @@ def _parse(arguments: Sequence[str]) -> tuple[argparse.Namespace, list[str]]:
     parser.add_argument(
         "--compare", type=Path, metavar="REPORT", help="a run's where_the_time_went.json, to show beside NAME.json"
     )
+    parser.add_argument(
+        "--trace", type=Path, metavar="JSON", help="a run's trace.json, whose stages and mini-batches are simulated"
+    )
+    parser.add_argument(
+        "--measured", type=Path, metavar="PLAN", help="an earlier plan's .json, whose measurements serve again"
+    )
     add_cluster_arguments(parser)
     options, rest = parser.parse_known_args(arguments)
-    if options.compare is not None and rest:
+    needs_none = options.compare is not None or options.measured is not None
+    if needs_none and rest:
         parser.error(f"unrecognized arguments: {' '.join(rest)}")
-    if options.compare is None and not rest:
-        parser.error("give --config FILE, a configuration of gnnload fit")
+    if not needs_none and not rest:
+        parser.error("give --config FILE, a configuration of gnnload fit, or --measured FILE, an earlier plan's")
     return options, rest
 
 

@@ -27,6 +27,10 @@ class Span(NamedTuple):
     begin_s: float  # by ``time.monotonic``
     end_s: float
     number: int  # of the mini-batch, counted in this fit from 0
+    # What its maker knows of the mini-batch, on the span of ``sample`` alone; ``core_ms``: the processor's, to make it.
+    num_seeds: int = 0
+    num_nodes: int = 0
+    core_ms: float = 0.0
 
 
 def delivery_spans(delivery: Delivery, *, number: int, rank: int, thread: str) -> list[Span]:
@@ -34,7 +38,16 @@ def delivery_spans(delivery: Delivery, *, number: int, rank: int, thread: str) -
     maker = delivery.made_by, delivery.thread
     converter = (rank, thread) if delivery.trainer_converts else maker
     spans = [
-        Span("sample", *maker, delivery.began_s, delivery.sampled_s, number),
+        Span(
+            "sample",
+            *maker,
+            delivery.began_s,
+            delivery.sampled_s,
+            number,
+            delivery.num_seeds,
+            delivery.num_nodes,
+            delivery.cpu_ms,
+        ),
         Span("gather", *maker, delivery.sampled_s, delivery.made_s, number),
         Span("wait", rank, thread, delivery.asked_s, delivery.taken_s, number),
     ]
@@ -105,10 +118,16 @@ def to_chrome(spans: Sequence[Span], world_size: int) -> dict[str, Any]:
                 "dur": (end_ns - begin_ns) / 1e3,
                 "pid": span.rank,
                 "tid": tids[span.rank, span.thread],
-                "args": {"mini_batch": span.number},
+                "args": {"mini_batch": span.number} | _about(span),
             }
         )
     return {"traceEvents": events, "displayTimeUnit": "ms"}
+
+
+def _about(span: Span) -> dict[str, float]:
+    if not span.num_seeds:
+        return {}
+    return {"num_seeds": span.num_seeds, "num_nodes": span.num_nodes, "core_ms": span.core_ms}
 
 
 def timeline_rows(spans: Iterable[Span]) -> list[tuple[int, str]]:

@@ -10,10 +10,12 @@ from pathlib import Path
 
 from rich.table import Table
 
-from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, SKY, SMALL, new_figure, save_figure, tidy
+from lightning_gnnload.drawing import BLUE, GREEN, GREY, INK, ORANGE, PINK, SKY, SMALL, new_figure, save_figure, tidy
 from lightning_gnnload.errors import PlanError
 from lightning_gnnload.pipeline.forecast.cluster import PLACEMENTS, Cluster
+from lightning_gnnload.pipeline.forecast.costs import ASSUMED, MessageCosts
 from lightning_gnnload.pipeline.forecast.machine import GPUS, Machine
+from lightning_gnnload.pipeline.forecast.outlook import WORTH, Outlook
 from lightning_gnnload.pipeline.forecast.plan import Plan
 from lightning_gnnload.pipeline.forecast.scaling import ClusterForecast
 from lightning_gnnload.pipeline.forecast.work import RunLayout
@@ -26,7 +28,9 @@ _LINES = {
     "out": (SKY, "-"),
     "in": (SKY, "--"),
     "owners": (GREEN, "-"),
-    "their links": (GREEN, "--"),
+    "owners' links": (GREEN, "--"),
+    "samplers": (PINK, "-"),
+    "samplers' links": (PINK, "--"),
 }
 """Of each of ``StepForecast.uses``: colour and dashes."""
 _GB_S = {"Gb": 1 / 8, "Mb": 1 / 8000, "GB": 1.0, "MB": 1e-3}
@@ -43,6 +47,14 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--owners", type=int, default=0, metavar="N", help="machines beside them that have the graph")
     group.add_argument("--owner-cores", type=int, metavar="N", help="default: as many as the machine's")
+    group.add_argument("--owner-link", type=rate_gb_s, metavar="RATE", help="of each owner; default: as --link")
+    group.add_argument("--replicas", type=int, default=1, metavar="N", help="owners of each part; default 1")
+    group.add_argument(
+        "--sampler-nodes", type=int, default=0, metavar="N", help="machines that sample for those that train; default 0"
+    )
+    group.add_argument("--samplers-each", type=int, default=1, metavar="N", help="ranks of each of these; default 1")
+    group.add_argument("--staleness", type=int, metavar="K", help="steps that gradients may be late; default: yours")
+    group.add_argument("--costs", type=Path, metavar="FILE", help="what messages take of cores; default: measured here")
     group.add_argument("--cut", type=float, default=1.0, help="share left of what crosses random parts; default 1")
     group.add_argument(
         "--hot", type=float, default=0.0, help="share of rows that each machine has a copy of; default 0"
@@ -52,7 +64,7 @@ def add_cluster_arguments(parser: argparse.ArgumentParser) -> None:
     group.add_argument("--step-ms", type=float, metavar="MS", help="a step of your batch_size on one of them")
 
 
-def cluster_of(options: argparse.Namespace, machine: Machine) -> Cluster:
+def cluster_of(options: argparse.Namespace, machine: Machine, costs: MessageCosts = ASSUMED) -> Cluster:
     """The machines that arguments ask for, of which ``machine`` is one. Raises PlanError: there cannot be such."""
     return Cluster(
         machines=options.machines if options.machines != 1 else machine.machines,
@@ -61,8 +73,13 @@ def cluster_of(options: argparse.Namespace, machine: Machine) -> Cluster:
         latency_ms=options.latency_us / 1e3,
         owners=options.owners,
         owner_cores=machine.cores if options.owner_cores is None else options.owner_cores,
+        owner_link_gb_s=options.owner_link or 0.0,
+        replicas=options.replicas,
+        sampler_nodes=options.sampler_nodes,
+        samplers=options.samplers_each,
         cut=options.cut,
         hot=options.hot,
+        costs=costs,
         ahead=options.ahead,
     )
 
@@ -128,6 +145,38 @@ def machines_headline(forecasts: Sequence[ClusterForecast]) -> str:
         f"{last.machines} machines: {last.epoch_s:.3g} s an epoch, {last.speedup:.2g} times as fast as one with the "
         f"whole graph; limited by {LIMITS[last.step.limit][1]}"
     )
+
+
+_ARRANGED = {
+    "replicated": "a copy of the graph on each machine",
+    "collective": "a part on each machine, whose ranks sample together",
+    "owners": "owners beside the machines that train",
+}
+
+
+def answer(outlook: Outlook) -> list[str]:
+    """What to do, in lines: which arrangement, what limits it, and what more would give."""
+    best, lines = outlook.best, list[str]()
+    forecast, (least_s, most_s) = best.forecast, best.band_s
+    lines.append(
+        f"Take {_ARRANGED[best.placement]}: {forecast.epoch_s:.3g} s an epoch on {forecast.machines} machines, between "
+        f"{least_s:.3g} and {most_s:.3g} as far as the simulation was off before. It is limited by "
+        f"{LIMITS[forecast.step.limit][1]}."
+    )
+    for arrangement in outlook.arrangements[1:]:
+        owners = f" ({arrangement.forecast.cluster.owners})" if arrangement.placement == "owners" else ""
+        epoch = f"{arrangement.forecast.epoch_s:.3g} s an epoch."
+        result = f"does not fit: {arrangement.problem}" if arrangement.problem else epoch
+        lines.append(f"{_sentence(_ARRANGED[arrangement.placement])}{owners}: {result}")
+    for gain in outlook.gains:
+        saved = 1 - gain.epoch_s / max(forecast.epoch_s, 1e-12)
+        result = f"{gain.epoch_s:.3g} s, {saved:.0%} less" if saved > WORTH else "hardly anything"
+        lines.append(f"{_sentence(gain.name)} would give: {result}.")
+    return lines
+
+
+def _sentence(text: str) -> str:
+    return text[:1].upper() + text[1:]
 
 
 def draw_machines(forecasts: Sequence[ClusterForecast], plan: Plan, file: Path) -> None:

@@ -226,8 +226,8 @@ class RunMeasurement:
             switching = bool(strategy.switching)
             if roles.sampler_nodes:
                 raise PlanError(
-                    f"sampler_nodes={roles.sampler_nodes}: a plan is for one machine, and knows no network. Plan "
-                    "without sampler_nodes=."
+                    f"sampler_nodes={roles.sampler_nodes}: one machine is measured. Plan without sampler_nodes=, and "
+                    "give gnnload plan --machines N --sampler-nodes N."
                 )
             if roles.is_lone:
                 usual = replace(usual, way="factored" if switching else "auto", torch_threads=torch.get_num_threads())
@@ -241,6 +241,7 @@ class RunMeasurement:
                 torch_threads=_torch_threads(cores, roles.num_devices),
                 slots=strategy.queue_depth,
                 switching=switching,
+                staleness=strategy.staleness,
             )
         threads = default_num_threads(devices) if module.num_threads is None else max(module.num_threads, 1)
         if devices == 1:

@@ -6,6 +6,7 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +15,16 @@ import torch
 import yaml
 
 from lightning_gnnload.host.memory import resident_memory
+from lightning_gnnload.pipeline.forecast.costs import MessageCosts
+from lightning_gnnload.pipeline.forecast.machine import Machine
 from lightning_gnnload.pipeline.forecast.memory import trainer_bytes
-from lightning_gnnload.pipeline.forecast.plan import read_plan
+from lightning_gnnload.pipeline.forecast.plan import Plan, read_plan
 from lightning_gnnload.plugin.commands import fit as fit_command
 from lightning_gnnload.plugin.commands import plan as plan_command
 from lightning_gnnload.plugin.planning import measure
 from lightning_gnnload.plugin.planning.measure import RunMeasurement, _begin_training
+from tests.unit.pipeline.forecast.runs import measured_run
+from tests.unit.pipeline.forecast.test_recorded import trace_of
 
 CONFIG = """
 seed_everything: 3
@@ -112,6 +117,7 @@ def test_a_plan_comes_true(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caps
         (["--config", "run.yaml", "--link", "fast"], "a rate such as 100Gb, 500Mb or 12GB/s is needed"),
         (["--config", "run.yaml", "--placement", "here"], "invalid choice: 'here'"),
         (["--compare", "report.json", "--data.seed", "1"], "unrecognized arguments: --data.seed 1"),
+        (["--measured", "plan.json", "--data.seed", "1"], "unrecognized arguments: --data.seed 1"),
     ],
 )
 def test_arguments_that_cannot_work(arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -127,3 +133,54 @@ def test_files_that_are_not_there_are_named(tmp_path: Path, capsys: pytest.Captu
     assert f"PlanError: {missing} cannot be read" in capsys.readouterr().err
     assert plan_command.main(["--compare", missing, "--out", missing]) == 2
     assert "PlanError: the plan" in capsys.readouterr().err
+
+
+@pytest.fixture
+def planned(tmp_path: Path) -> Path:
+    file = tmp_path / "plan.json"
+    machine = Machine(cores=1, memory_gib=1)
+    values = Plan.of(measured_run(), machine).to_json() | {"costs": asdict(MessageCosts(ask_ms=1.0))}
+    file.write_text(json.dumps(values))
+    return file
+
+
+def test_an_earlier_plan_is_simulated_without_measuring(
+    planned: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(plan_command, "RunMeasurement", None)
+    monkeypatch.setattr(plan_command, "measure_costs", None)
+    machines = ["--machines", "4", "--link", "4Gb", "--hot", "0.05", "--owners", "2", "--staleness", "1"]
+    arguments = ["--measured", str(planned), *machines, "--out", str(tmp_path / "out" / "plan")]
+    assert run(plan_command, monkeypatch, "plan", *arguments) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    # Of one GiB of memory, neither a copy nor a half of graph and rows has room.
+    assert "Take a part on each machine, whose ranks sample together:" in printed
+    assert "A copy of the graph on each machine: does not fit:" in printed
+    assert "Links twice as fast would give:" in printed
+    assert "One more GB of hot rows on each machine would give:" in printed
+    assert [file.name for file in (tmp_path / "out").iterdir()] == ["plan.machines.png"]
+
+    # The stages of a trace take their places: steps of 400 ms, of a sixteenth of the seeds.
+    (tmp_path / "trace.json").write_text(json.dumps(trace_of([400.0] * 6)))
+    assert run(plan_command, monkeypatch, "plan", *arguments, "--trace", str(tmp_path / "trace.json")) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    assert "training, torch threads 1 6400.00 ms" in printed
+    assert "Links twice as fast would give: hardly anything." in printed
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--trace", "none.json"], "PlanError: the trace none.json cannot be read"),
+        (["--costs", "none.json"], "PlanError: the costs none.json cannot be read"),
+        (["--replicas", "2"], "PlanError: replicas is 2 with 3 owners"),
+        (["--sampler-nodes", "-1"], "PlanError: sampler_nodes is -1"),
+        (["--staleness", "-1"], "PlanError: --staleness is -1"),
+    ],
+)
+def test_what_no_machines_can_be(
+    arguments: list[str], message: str, planned: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ["--measured", str(planned), "--machines", "2", "--owners", "3"]
+    assert plan_command.main([*given, *arguments]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())

@@ -18,6 +18,7 @@ from pytorch_lightning.loggers import CSVLogger
 from lightning_gnnload import FactoredStrategy, GraphDataModule, LoaderMonitor, NeighborSampler, PipelineMonitor
 from lightning_gnnload.data.features import TierReads
 from lightning_gnnload.errors import LoaderConfigError, PlanError
+from lightning_gnnload.pipeline.forecast.recorded import read_trace
 from lightning_gnnload.pipeline.stats import LoaderStats
 from lightning_gnnload.plugin.monitor.monitor import REPORT_NAME, FitTotals
 from tests.integration.learnable import NUM_CLASSES, NUM_FEATURES, learnable_graph, quiet_trainer
@@ -284,6 +285,10 @@ def test_the_trace_shows_all_threads(tmp_path: Path, num_threads: int) -> None:
     assert {event["name"] for event in events} >= set(stages)
     rows = {event["tid"] for event in events}
     assert 1 + min(num_threads, 1) <= len(rows) <= 1 + num_threads
+    # What gnnload plan makes of it.
+    recorded = read_trace(tmp_path / "trace.json")
+    assert (len(recorded.shares), recorded.num_seeds) == (4, 32)
+    assert recorded.work.making_core_ms > 0
     (validation,) = [event for event in events if event["name"] == "validate"]
     assert validation["tid"] == 0
     # Each mini-batch of the window is asked for before it is trained on, and was sampled before that.
