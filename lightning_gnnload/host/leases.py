@@ -44,7 +44,7 @@ class LeasedPages:
     def __init__(self, file: MappedFile, array: np.ndarray) -> None:
         self.file = file
         self.signature: tuple[int, ...] = ()
-        """The file's size and times when the lease was taken."""
+        """The file's size and time when the lease was taken; other times change with its name, too."""
         self._array: np.ndarray | None = array
         self._fd = -1
 
@@ -63,10 +63,11 @@ class LeasedPages:
     def num_bytes(self) -> int:
         return 0 if self._array is None else self._array.nbytes
 
-    def take_lease(self, thread_id: int, number: int) -> bool:
-        """Takes a lease, whose break the system signals to a thread by ``number``; returns whether it got one."""
+    def take_lease(self, thread_id: int, number: int, path: str = "") -> bool:
+        """Takes a lease, whose break the system signals to a thread by ``number``; returns whether it got one.
+        ``path`` is the file's, if it is no longer what it was mapped by."""
         with contextlib.suppress(OSError):
-            self._fd = os.open(self.file.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._fd = os.open(path or self.file.path, os.O_RDONLY | os.O_CLOEXEC)
             status = os.fstat(self._fd)
             # The path may belong to another file by now, whose lease would protect nothing.
             if status.st_ino == self.file.inode and _file_system(status.st_dev) in _LOCAL:
@@ -74,10 +75,19 @@ class LeasedPages:
                 fcntl.fcntl(self._fd, _F_SETSIG, number)
                 fcntl.fcntl(self._fd, _F_SETOWN_EX, struct.pack("ii", _F_OWNER_TID, thread_id))
                 fcntl.fcntl(self._fd, fcntl.F_SETLEASE, fcntl.F_RDLCK)
-                self.signature = status.st_size, status.st_mtime_ns, status.st_ctime_ns
+                self.signature = status.st_size, status.st_mtime_ns
                 return True
         self.release()
         return False
+
+    def renew_lease(self, thread_id: int, number: int) -> bool:
+        """Takes a lease of this process's own in a fork, which has its parent's; returns whether it got one."""
+        parents = self._fd
+        try:
+            # By the descriptor, as the file may have another name by now: folders are written aside, and renamed.
+            return self.take_lease(thread_id, number, f"/proc/self/fd/{parents}")
+        finally:
+            os.close(parents)
 
     def release(self) -> None:
         """Ends the lease, if there is one, and so lets a waiting writer go on."""
@@ -153,8 +163,9 @@ class LeaseKeeper:
                 self._start()
         for pages in leased:
             signature = pages.signature
-            pages.release()
-            if not self._thread_id or not pages.take_lease(self._thread_id, self._signal):
+            if not self._thread_id:
+                pages.release()
+            if not self._thread_id or not pages.renew_lease(self._thread_id, self._signal):
                 self._copy_or_end(pages)
             elif pages.signature != signature:
                 _end_process(f"{pages.file.path} was changed in the moment of a fork, and is mapped here")

@@ -12,6 +12,7 @@ import hashlib
 import hmac
 import ipaddress
 import math
+import os
 import secrets
 import socket
 import ssl
@@ -247,6 +248,23 @@ def stop_listening(listener: socket.socket) -> None:
     with contextlib.suppress(OSError):
         listener.shutdown(socket.SHUT_RDWR)
     listener.close()
+
+
+def end_connections(port: int) -> None:
+    """Ends the connections that this process has accepted at a port, for a library that cannot end its own."""
+    for name in os.listdir("/proc/self/fd"):
+        with contextlib.suppress(OSError):
+            # A copy, so that it is the same socket that is looked at and ended, whatever happens to the descriptor.
+            copied = os.dup(int(name))
+            try:
+                connection = socket.socket(fileno=copied)
+            except OSError:  # it is no socket
+                os.close(copied)
+                continue
+            with connection:
+                if connection.family in (socket.AF_INET, socket.AF_INET6) and connection.getsockname()[1] == port:
+                    connection.getpeername()  # OSError: it listens
+                    connection.shutdown(socket.SHUT_RDWR)
 
 
 def is_loopback(address: str) -> bool:

@@ -69,13 +69,17 @@ def find_secret(text: str | None = None) -> bytes:
     return _checked(text, "the secret")
 
 
-def read_secret(file: Path) -> bytes:
-    """Reads a secret out of a file of this user's alone. SecretError: it is missing, too short, or others' to read."""
+def read_secret(file: Path, option: str = SECRET_FILE) -> bytes:
+    """Reads a secret out of a file of this user's alone, which ``option`` has named. SecretError: it is missing, too
+    short, or others' to read."""
     try:
         with open(file, "rb") as opened:
             mode, text = os.fstat(opened.fileno()).st_mode, opened.read(1 << 16)
     except OSError as error:
-        raise SecretError(f"the secret cannot be read: {error}. Name a file of yours by {SECRET_FILE}.") from error
+        raise SecretError(
+            f"the secret cannot be read: {error}. Name by {option} a file of yours alone (mode 600), with the text "
+            f"that all owners and trainers share: {_LEAST_CHARACTERS} characters or more."
+        ) from error
     if stat.S_IMODE(mode) & 0o077:
         raise SecretError(f"{file} has mode {stat.S_IMODE(mode):o}, so that others may read the secret. chmod 600 it.")
     return _checked(text.decode(errors="replace"), str(file))

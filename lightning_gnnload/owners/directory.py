@@ -31,6 +31,8 @@ Result = TypeVar("Result")
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.05, 2.0
 """After an owner's first failure it is left alone for so long; the pause doubles from one to the other."""
 _CONNECT_S = 5.0
+_FORGET_S = 2 * (_LONGEST_PAUSE_S + _CONNECT_S)
+"""Who asks again so long after others gave up is as patient as if nothing had been."""
 
 
 @dataclass
@@ -59,7 +61,7 @@ class Directory:
         addresses: of the owners.
         secret: that they know.
         deadline_s: an owner that is silent for so long counts as gone.
-        patience_s: no owner of a part answers for so long: OwnerLostError.
+        patience_s: no owner of a part answers for so long, whoever asks: OwnerLostError.
     """
 
     def __init__(
@@ -75,6 +77,7 @@ class Directory:
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._peers: dict[Address, _Peer] = {}
+        self._missed: dict[int | None, tuple[float, float]] = {}
 
     def call(self, part: int | None, use: Callable[[Connection], Result]) -> Result:
         """Has ``use`` done over a connection to an owner of the part: again, and by another owner, until one has done
@@ -117,7 +120,7 @@ class Directory:
                 if peer.has(part):
                     return connection, peer.address
                 self.give_back(connection, peer.address)  # it was met for the first time, and has others
-            self._wait(part, give_up_at)
+            self._wait(part, min(give_up_at, self._missed_since(part) + self._patience_s))
 
     def give_back(self, connection: Connection, address: Address) -> None:
         """Takes a connection on which nothing is under way."""
@@ -125,6 +128,8 @@ class Directory:
             peer = self._peers.get(address)
             if peer is not None:
                 peer.num_failures, peer.error = 0, None
+                for part in (None, *(peer.parts or ())):
+                    self._missed.pop(part, None)
                 peer.idle.append(connection)
                 return
         connection.close()
@@ -147,6 +152,7 @@ class Directory:
         if self._pid == os.getpid():
             with self._lock:
                 peers, self._peers = self._peers, {}
+                self._missed = {}
             _close_all(peers.values())
 
     def _candidates(self, part: int | None) -> list[_Peer]:
@@ -167,6 +173,17 @@ class Directory:
             for address in addresses:
                 self._peers.setdefault(address, _Peer(address))
         _close_all(gone)
+
+    def _missed_since(self, part: int | None) -> float:
+        """Returns since when nobody has been found who has the part: requests that wait for one another, or for a
+        thread, have one patience in common."""
+        now = time.monotonic()
+        with self._lock:
+            since, last = self._missed.get(part, (now, now))
+            if now > last + _FORGET_S:
+                since = now
+            self._missed[part] = since, now
+        return since
 
     def _wait(self, part: int | None, give_up_at: float) -> None:
         """Waits until somebody may be asked again. Raises where that is in vain."""

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import json
 import ssl
 import threading
 from collections import deque
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
-from lightning_gnnload import ops
-from lightning_gnnload.errors import AddressError, ExchangeError, FrameError, GnnLoadError, StrangerError
-from lightning_gnnload.host.tcp import Frame, TcpStream, listen, stop_listening
+from lightning_gnnload.errors import GnnLoadError, StrangerError
+from lightning_gnnload.host.tcp import TcpStream, listen, stop_listening
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import TCP, TLS, Address
-from lightning_gnnload.owners.connection import (
-    MOST_ANSWER_BYTES,
-    MOST_TASK_BYTES,
-    Connection,
-    OwnerFailedError,
-    is_refused,
-)
+from lightning_gnnload.owners.connection import Connection
+from lightning_gnnload.owners.front import Front, listen_at
 from lightning_gnnload.owners.owner import Owner
 
 PURPOSE = "owner"
-HELLO, TASK, ANSWER, REFUSAL, FAILURE = range(5)
-"""Codes of frames. A refusal is of a request that no owner could answer; a failure is this owner's alone."""
 _GREETING_S = 5.0
-_CLIENT_S = 60.0
-"""A client that begins a request, or an answer, and neither sends nor reads for so long, is gone."""
 _MOST_STRANGERS, _MOST_CLIENTS = 64, 1024
-_MOST_WORDS_BYTES = 1 << 16
-_SCATTER_BYTES = 1 << 20
 
 
-class TcpFront:
-    """Serves an owner's clients over TCP: a thread a connection, one request of it at a time.
+class TcpFront(Front):
+    """Serves an owner's clients over TCP: a thread a connection.
 
-    A client that does not read its answer waits for itself alone, and is asked for no further request. Connections that
-    have not proved yet that they know the secret are few, and short: the oldest makes room for a new one.
+    Connections that have not proved yet that they know the secret are few, and short: the oldest makes room for a new
+    one.
 
     Args:
         owner: who answers.
@@ -72,39 +57,24 @@ class TcpFront:
         tls: ssl.SSLContext | None = None,
         on_stranger: Callable[[str], object] = lambda why: None,
     ) -> None:
-        self._owner, self._secret, self._tls, self._on_stranger = owner, secret, tls, on_stranger
-        address = Address(TLS if tls else TCP, host, port)
-        try:
-            self._listener = listen(host, port)
-        except OSError as error:
-            raise AddressError(
-                f"nobody can listen at {address}: {error}. Give an address of this machine and a port "
-                "that is free, or port 0 for any."
-            ) from error
-        self.address = Address(address.scheme, host, self._listener.getsockname()[1])
-        # Guards what follows, which the accepting thread shares with those of connections.
-        self._lock = threading.Lock()
+        super().__init__(owner, _MOST_CLIENTS, on_stranger)
+        self._secret, self._tls = secret, tls
         self._strangers: deque[Any] = deque()
-        self._clients: dict[TcpStream, threading.Thread] = {}
-        self._is_closed = False
+        address = Address(TLS if tls else TCP, host, port)
+        self._listener = listen_at(address, lambda: listen(host, port))
+        self.address = Address(address.scheme, host, self._listener.getsockname()[1])
         self._thread = start_thread("gnnload-owner", self._accept)
 
     def close(self) -> None:
         """Ends all connections, and waits for their threads. Safe to call twice."""
-        with self._lock:
-            self._is_closed = True
-            strangers, clients = list(self._strangers), dict(self._clients)
+        threads = [self._thread, *self._stop_clients()]
         stop_listening(self._listener)
-        for stream in (*map(TcpStream, strangers), *clients):
-            stream.stop()  # and its thread closes it
-        for thread in (self._thread, *clients.values()):
+        with self._lock:
+            strangers = list(self._strangers)
+        for stranger in strangers:
+            TcpStream(stranger).stop()  # and its thread closes it
+        for thread in threads:
             thread.join(_GREETING_S)
-
-    def __enter__(self) -> TcpFront:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
     def _accept(self) -> None:
         while True:
@@ -120,13 +90,13 @@ class TcpFront:
                 if len(self._strangers) > _MOST_STRANGERS:
                     TcpStream(self._strangers.popleft()).stop()
             try:
-                start_thread(f"gnnload-owner-{peer[0]}-{peer[1]}", self._serve, connection, f"{peer[0]}:{peer[1]}")
+                start_thread(f"gnnload-owner-{peer[0]}-{peer[1]}", self._welcome, connection, f"{peer[0]}:{peer[1]}")
             except GnnLoadError as error:
                 self._forget(connection)
                 connection.close()
                 self._on_stranger(f"{peer[0]}: {error}")
 
-    def _serve(self, connection: Any, peer: str) -> None:
+    def _welcome(self, connection: Any, peer: str) -> None:
         try:
             stream = TcpStream.welcome(connection, self._secret, PURPOSE, _GREETING_S, self._tls)
         except (OSError, StrangerError) as error:
@@ -134,43 +104,7 @@ class TcpFront:
             return
         finally:
             self._forget(connection)
-        with self._lock:
-            is_welcome = not self._is_closed and len(self._clients) < _MOST_CLIENTS
-            if is_welcome:
-                self._clients[stream] = threading.current_thread()
-        try:
-            if is_welcome:
-                self._talk(stream)
-            else:
-                self._on_stranger(f"{peer} was turned away: {_MOST_CLIENTS} connections are open.")
-        except (OSError, MemoryError):
-            pass  # the client is gone, late or mad, or will ask again: nobody else's business
-        except Exception as error:
-            # What begins to come comes whole, or the connection ends.
-            self._on_stranger(f"{peer} got half an answer: {type(error).__name__}: {error}")
-        finally:
-            with self._lock:
-                self._clients.pop(stream, None)
-            stream.close()
-
-    def _talk(self, stream: TcpStream) -> None:
-        hello = json.dumps(self._owner.hello).encode()
-        stream.send(Frame(HELLO, 0, len(hello)), _CLIENT_S, hello)
-        while True:
-            code, number, num_bytes = stream.receive(None)
-            if code != TASK or num_bytes > MOST_TASK_BYTES:
-                raise FrameError(f"a frame of code {code} and {num_bytes} bytes is no request.")
-            task = np.empty(num_bytes, np.uint8)
-            stream.receive_into(task, _CLIENT_S)
-            try:
-                reply = self._owner.answer(task)
-            except Exception as error:
-                words = f"{type(error).__name__}: {error}".encode()[:_MOST_WORDS_BYTES]
-                stream.send(Frame(REFUSAL if is_refused(error) else FAILURE, number, len(words)), _CLIENT_S, words)
-                continue
-            stream.send(Frame(ANSWER, number, reply.num_bytes), _CLIENT_S)
-            for piece in reply.pieces:
-                stream.send_on(piece, _CLIENT_S)
+        self._serve(stream, peer)
 
     def _forget(self, connection: Any) -> None:
         with self._lock:
@@ -195,71 +129,5 @@ class TcpConnection(Connection):
         deadline_s: float,
         tls: ssl.SSLContext | None = None,
     ) -> None:
-        self._deadline_s = deadline_s
-        self._number = 0
-        self._stream = TcpStream.connect(address.host, address.port, secret, PURPOSE, connect_s, tls)
-        try:
-            code, _, num_bytes = self._stream.receive(connect_s)
-            if code != HELLO or num_bytes > _MOST_WORDS_BYTES:
-                raise FrameError(f"{address} begins by a frame of code {code} and {num_bytes} bytes.")
-            self.hello = json.loads(self._read(num_bytes))
-            if not isinstance(self.hello, dict):
-                raise FrameError(f"{address} says of itself what is no description.")
-        except ValueError as error:
-            self.close()
-            raise FrameError(f"{address} says of itself what is no description: {error}") from error
-        except BaseException:
-            self.close()
-            raise
-
-    def send(self, task: np.ndarray) -> None:
-        if len(task) > MOST_TASK_BYTES:
-            raise ExchangeError(
-                f"a request has {len(task)} bytes, but owners take {MOST_TASK_BYTES}. Ask for fewer nodes at once: a "
-                "smaller batch_size."
-            )
-        self._number = (self._number + 1) % 2**32
-        self._stream.send(Frame(TASK, self._number, len(task)), self._deadline_s, task)
-
-    def receive(self) -> np.ndarray:
-        num_bytes = self._receive_head()
-        if num_bytes > MOST_ANSWER_BYTES:
-            raise FrameError(f"an answer of {num_bytes} bytes is announced.")
-        answer = np.empty(num_bytes, np.uint8)
-        self._stream.receive_into(answer, self._deadline_s)
-        return answer
-
-    def receive_rows(self, out: np.ndarray, positions: np.ndarray | None) -> None:
-        num_rows, row_bytes = len(out) if positions is None else len(positions), out.shape[1]
-        if (num_bytes := self._receive_head()) != num_rows * row_bytes:
-            raise FrameError(f"{num_bytes} bytes were announced, but {num_rows} rows of {row_bytes} asked for.")
-        if positions is None:
-            self._stream.receive_into(out.reshape(-1), self._deadline_s)
-            return
-        most = max(_SCATTER_BYTES // max(row_bytes, 1), 1)
-        memory = np.empty((min(most, num_rows), row_bytes), np.uint8)
-        in_order = np.arange(len(memory))
-        for begin in range(0, num_rows, most):
-            at = positions[begin : begin + most]
-            rows = memory[: len(at)]
-            self._stream.receive_into(rows.reshape(-1), self._deadline_s)
-            ops.gather_rows(rows, in_order[: len(at)], out, at)
-
-    def close(self) -> None:
-        self._stream.close()
-
-    def _receive_head(self) -> int:
-        code, number, num_bytes = self._stream.receive(self._deadline_s)
-        if number != self._number or code not in (ANSWER, REFUSAL, FAILURE):
-            raise FrameError(f"a frame of code {code} answers request {number}, but {self._number} was sent.")
-        if code == ANSWER:
-            return num_bytes
-        if num_bytes > _MOST_WORDS_BYTES:
-            raise FrameError(f"a refusal of {num_bytes} bytes is announced.")
-        words = self._read(num_bytes).decode(errors="replace")
-        raise ExchangeError(words) if code == REFUSAL else OwnerFailedError(words)
-
-    def _read(self, num_bytes: int) -> bytearray:
-        content = bytearray(num_bytes)
-        self._stream.receive_into(content, self._deadline_s)
-        return content
+        stream = TcpStream.connect(address.host, address.port, secret, PURPOSE, connect_s, tls)
+        super().__init__(stream, connect_s, deadline_s)

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from types import ModuleType
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 from lightning_gnnload.errors import AddressError, MissingExtraError
 from lightning_gnnload.owners.address import GRPC, GRPC_TLS, TCP, TLS, Address
 from lightning_gnnload.owners.connection import Connection
+from lightning_gnnload.owners.front import Front
 from lightning_gnnload.owners.owner import Owner
 from lightning_gnnload.owners.tcp import TcpConnection, TcpFront
-
-if TYPE_CHECKING:
-    from lightning_gnnload.owners.flight import FlightFront
 
 AUTHORITY_FILE = "GNNLOAD_AUTHORITY_FILE"
 """The environment variable of the PEM file that vouches for owners' certificates; without it, the system's files do."""
@@ -35,7 +33,7 @@ def open_front(
     secret: bytes,
     certificate: Certificate | None = None,
     on_stranger: Callable[[str], object] = lambda why: None,
-) -> TcpFront | FlightFront:
+) -> Front:
     """Serves an owner at an address, until the front is closed.
 
     Args:
@@ -49,25 +47,33 @@ def open_front(
         AddressError: nobody can listen there, or the certificate is missing, broken or of no use.
         MissingExtraError: the address is for Arrow Flight, which is not installed.
     """
-    if (address.scheme in (TLS, GRPC_TLS)) != (certificate is not None):
+    is_encrypted = address.scheme in (TLS, GRPC_TLS)
+    if is_encrypted and certificate is None:
         raise AddressError(
-            f"{address} and a certificate do not go together: name one, and its key, for tls:// or grpc+tls://, and "
-            "none for other addresses."
+            f"{address} needs a certificate of this machine and its key, PEM files: gnnload own --certificate FILE "
+            "--key FILE."
         )
-    try:
-        if address.scheme in (TCP, TLS):
-            context = None
-            if certificate is not None:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.load_cert_chain(*certificate)
-            return TcpFront(owner, address.host, address.port, secret, tls=context, on_stranger=on_stranger)
-        contents = (certificate.file.read_bytes(), certificate.key.read_bytes()) if certificate is not None else None
-    except OSError as error:
-        raise AddressError(f"the certificate cannot be used: {error}. Give PEM files of it and of its key.") from error
-    front: FlightFront = _flight().FlightFront(
-        owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger
-    )
-    return front
+    if certificate is not None and not is_encrypted:
+        raise AddressError(
+            f"{address} is served without TLS, but a certificate is named. Listen at tls://HOST:PORT or "
+            "grpc+tls://HOST:PORT, or name no certificate."
+        )
+    context = contents = None
+    if certificate is not None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        try:
+            context.load_cert_chain(*certificate)
+            contents = (certificate.file.read_bytes(), certificate.key.read_bytes())
+        except OSError as error:
+            raise AddressError(
+                f"the certificate {certificate.file} and the key {certificate.key} cannot be used: {error}. Give PEM "
+                "files, of which one is the other's key."
+            ) from error
+    if address.scheme in (TCP, TLS):
+        return TcpFront(owner, address.host, address.port, secret, tls=context, on_stranger=on_stranger)
+    with _explain_missing():
+        from lightning_gnnload.owners.flight.front import FlightFront
+    return FlightFront(owner, address.host, address.port, secret, certificate=contents, on_stranger=on_stranger)
 
 
 def open_connection(address: Address, secret: bytes, connect_s: float, deadline_s: float) -> Connection:
@@ -90,13 +96,14 @@ def open_connection(address: Address, secret: bytes, connect_s: float, deadline_
         raise AddressError(f"{AUTHORITY_FILE}={authority} cannot be read: {error}. Name a PEM file.") from error
     if address.scheme in (TCP, TLS):
         return TcpConnection(address, secret, connect_s, deadline_s, context)
-    connection: Connection = _flight().FlightConnection(address, secret, connect_s, deadline_s, content)
-    return connection
+    with _explain_missing():
+        from lightning_gnnload.owners.flight.connection import FlightConnection
+    return FlightConnection(address, secret, connect_s, deadline_s, content)
 
 
-def _flight() -> ModuleType:
+@contextmanager
+def _explain_missing() -> Iterator[None]:
     try:
-        from lightning_gnnload.owners import flight
+        yield
     except ImportError as error:
         raise MissingExtraError("pyarrow", "flight", "An address that begins with grpc", error) from error
-    return flight

@@ -34,7 +34,8 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.tcp import TcpStream
 from lightning_gnnload.owners.address import TCP, Address
 from lightning_gnnload.owners.client import Owners
-from lightning_gnnload.owners.tcp import PURPOSE, TASK
+from lightning_gnnload.owners.connection import TASK
+from lightning_gnnload.owners.tcp import PURPOSE
 from lightning_gnnload.sample.group.group import OPERATIONS
 from lightning_gnnload.sample.group.messages import Message
 from tests.fuzz.damage import damage_bytes, damage_json
@@ -186,7 +187,7 @@ def flight_case(random: Random, front: Front) -> str:
     import pyarrow as pa
     from pyarrow import flight
 
-    from lightning_gnnload.owners.flight import _Call, _Calls
+    from lightning_gnnload.owners.flight.proof import Caller, Callers, prove
 
     if random.randrange(20) == 0:
         with socket.create_connection((front.address.host, front.address.port), 5) as raw, contextlib.suppress(OSError):
@@ -195,41 +196,52 @@ def flight_case(random: Random, front: Front) -> str:
             )
         return "no HTTP/2"
     knows = random.randrange(4) > 0
-    client = _clients(front, _Calls(_Call(SECRET.encode())) if knows else None)
+    client = _clients(front, Callers(Caller(SECRET.encode())) if knows else None)
     options = flight.FlightCallOptions(timeout=10)
-    content = np.frombuffer(task(random) or b"\0", np.uint8)
-    dtype = random.choice([pa.uint8()] * 6 + [pa.int64(), pa.utf8(), pa.list_(pa.uint8())])
-    values = pa.array(content, dtype) if dtype == pa.uint8() else pa.nulls(random.randrange(3), dtype)
-    batch = pa.record_batch({"bytes" if random.randrange(8) else "others": values})
-    command = random.choice([b"ask", b"ask", b"ask", b"hello", b"", random.randbytes(30)])
+    dtype = random.choice([pa.uint8()] * 12 + [pa.int64(), pa.utf8(), pa.list_(pa.uint8())])
+    name = "bytes" if random.randrange(16) else "others"
     told = ""
     try:
         if random.randrange(10) == 0:
+            content = task(random)
             told = str(random.choice([
                 lambda: list(client.list_flights(options=options)),
-                lambda: client.do_get(flight.Ticket(content.tobytes()), options).read_all(),
-                lambda: list(client.do_action(("x", content.tobytes()), options)),
-                lambda: client.get_flight_info(flight.FlightDescriptor.for_command(command), options),
+                lambda: client.do_get(flight.Ticket(content), options).read_all(),
+                lambda: list(client.do_action(("x", content), options)),
+                lambda: client.get_flight_info(flight.FlightDescriptor.for_command(content), options),
             ])())  # fmt: skip
         else:
-            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(command), options)
+            writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b""), options)
             try:
-                for _ in range(random.choice([0, 1, 1, 1, 3])):
-                    if not told:
-                        writer.begin(batch.schema)
-                        told = " "
-                    writer.write_batch(batch)
+                if random.randrange(8):
+                    writer.begin(pa.schema([(name, dtype)]))
+                    nonce = reader.read_chunk().app_metadata.to_pybytes()
+                    proof = prove(SECRET.encode() if random.randrange(8) else b"another", "asks", nonce)
+                    writer.write_with_metadata(_batch(name, dtype, b""), pa.py_buffer(proof))
+                for _ in range(random.choice([0, 1, 1, 5, 50])):
+                    content = task(random)
+                    size = len(content) if random.randrange(6) else random.choice([0, 1, 2**28 + 1, 2**64 - 1])
+                    head = _HEAD.pack(TASK if random.randrange(8) else random.randrange(2**32), 7, size)
+                    head = head if random.randrange(8) else damage_bytes(random, head)
+                    writer.write_with_metadata(_batch(name, dtype, content), pa.py_buffer(head))
+                    told = str(reader.read_chunk().app_metadata)
                 writer.done_writing()
-                told = str(reader.read_chunk().data)
             finally:
                 reader.cancel()
                 with contextlib.suppress(pa.ArrowException, OSError):
                     writer.close()
     except (flight.FlightError, pa.ArrowException, OSError, StopIteration):
-        return "refused"
-    if not knows:
+        return "cut off"
+    if told and not knows:
         raise Finding(f"somebody without the secret was told {told[:100]}")
     return "answered"
+
+
+def _batch(name: str, dtype: Any, content: bytes) -> Any:
+    import pyarrow as pa
+
+    column = pa.array(np.frombuffer(content, np.uint8)) if dtype == pa.uint8() else pa.nulls(len(content) % 3, dtype)
+    return pa.record_batch({name: column})
 
 
 _open: dict[tuple[int, bool], Any] = {}

@@ -65,11 +65,11 @@ def _serve(options: argparse.Namespace) -> int:
     if (options.certificate is None) != (options.key is None):
         raise AddressError("a certificate and its key go together: name both, by --certificate and --key.")
     certificate = Certificate(options.certificate, options.key) if options.certificate is not None else None
-    secret = _secret(options.secret_file, address)
     partition = load_partition(options.folder)
     parts = options.parts if options.parts is not None else partition.parts_here
     if not parts:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
+    secret = _secret(options.secret_file, address)
     with open_front(BatchOwner(partition, parts, secret), address, secret, certificate, _told()) as front:
         if options.json:
             print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
@@ -82,7 +82,7 @@ def _serve(options: argparse.Namespace) -> int:
 
 def _secret(file: Path | None, address: Address) -> bytes:
     if file is not None:
-        return read_secret(file)
+        return read_secret(file, "--secret-file")
     if os.environ.get(SECRET_FILE) or os.environ.get(SECRET):
         return find_secret()
     if not is_loopback(address.host):

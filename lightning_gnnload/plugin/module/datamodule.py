@@ -210,7 +210,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
     ) -> None:
         refuse_unknown("GraphDataModule", unknown, keywords_of(GraphDataModule.__init__), ELSEWHERE)
         super().__init__()
-        data = named_data(data, is_owned=graph is not None and partition is None)
+        data = named_data(data, is_owned=(graph or features) is not None and partition is None)
         check_is_sampler("sampler", sampler)
         check_is_sampler("eval_sampler", sampler if eval_sampler is None else eval_sampler)
         check_counts(batch_size=batch_size, eval_batch_size=eval_batch_size, num_threads=num_threads, seed=seed)
@@ -488,6 +488,10 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             data = data.with_edge_times()
         samplers_know_edges = all(hasattr(sampler, "edge_ids") for sampler in (self.sampler, self.eval_sampler))
         models_read_columns = FORMATS[self.batch_format].library is not None
+        if models_read_columns and any(
+            getattr(sampler, "edge_ids", False) for sampler in (self.sampler, self.eval_sampler)
+        ):
+            _ = data.graph.edge_order  # of lists that are elsewhere: told here, not by the first mini-batch
         return data.with_graph_columns() if models_read_columns and samplers_know_edges else data
 
     def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:

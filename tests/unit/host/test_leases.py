@@ -149,6 +149,17 @@ def test_a_fork_holds_what_its_parent_holds(file):
     os.close(writer)
 
 
+@pytest.mark.parametrize("moves", [Path.rename, lambda file, _: file.unlink()], ids=["renamed", "deleted"])
+def test_a_fork_finds_a_file_that_has_another_name(file, caplog, moves):
+    """As a folder's files, which are written and mapped aside: nobody writes to them, and nothing is copied."""
+    owner, array = Owner(), mapped_bytes(file)
+    protect_mapped(owner, [array])
+    moves(file, file.with_name("moved.bin"))
+    before = num_leases()
+    pid = fork(lambda: num_leases() == before and not caplog.records and owner is not None)
+    assert exit_code(pid) == 0
+
+
 def test_a_fork_that_gets_no_thread_copies_what_its_parent_holds(file):
     owner, array = Owner(), mapped_bytes(file)
     protect_mapped(owner, [array])
@@ -180,6 +191,7 @@ def test_a_process_without_room_for_a_copy_ends_before_the_file_changes(file, mo
 
 
 def test_a_lease_ends_with_its_owner(file):
+    gc.collect()  # what other tests have left to it
     before, descriptors = num_leases(), len(os.listdir("/proc/self/fd"))
     owner, array = Owner(), mapped_bytes(file)
     protect_mapped(owner, [array, array[:5]])

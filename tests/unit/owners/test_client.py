@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import multiprocessing
 import pickle
 import threading
@@ -201,6 +202,28 @@ def test_no_owner_of_a_part_is_left(partition) -> None:
         pytest.raises(OwnerLostError, match=r"no owner of part 2 .*it has other parts"),
     ):
         rows_by(owners, np.arange(60))  # without waiting: nothing is to come
+
+
+def test_requests_that_follow_each_other_share_one_patience(partition) -> None:
+    with served(partition, [[0, 1, 2]], patience_s=1.0) as (owners, [front]):
+        rows_by(owners, np.arange(60))
+        front.close()
+        begun = time.monotonic()
+        for _ in range(4):  # as those that wait for a thread of few
+            with pytest.raises(OwnerLostError):
+                rows_by(owners, np.arange(60))
+        assert 0.9 < time.monotonic() - begun < 2
+        # An owner that is found ends it.
+        again = TcpFront(Owner(partition), "127.0.0.1", front.address.port, SECRET.encode())
+        while True:
+            with contextlib.suppress(OwnerLostError):
+                rows_by(owners, np.arange(60))
+                break
+        again.close()
+        begun = time.monotonic()
+        with pytest.raises(OwnerLostError):
+            rows_by(owners, np.arange(60))
+        assert time.monotonic() - begun > 0.9
 
 
 def test_an_owner_that_refuses_is_not_asked_again(partition) -> None:

@@ -11,13 +11,16 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import NeighborSampler, load_partition, partition_graph
+from lightning_gnnload.owners.address import GRPC, TCP
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from tests.runif import RunIf
 from tests.unit.owners.serving import SECRET, OwnerProcess, graph_data
 from tests.unit.toy import content
 
 SAMPLER = NeighborSampler([4, 3], edge_ids=True)
 ANSWERS_AGAIN_S = 10.0
+FLIGHT = pytest.param(GRPC, marks=RunIf(extras="flight"))
 DATA = graph_data()
 
 
@@ -60,8 +63,10 @@ def test_an_owner_is_killed_and_comes_back_at_another_port(folder: Path) -> None
         owners.close()
 
 
-def test_a_frozen_owner_is_found_by_the_deadline(folder: Path) -> None:
-    with started(folder) as first, started(folder) as second:
+@pytest.mark.parametrize("scheme", [TCP, FLIGHT])
+def test_a_frozen_owner_is_found_by_the_deadline(folder: Path, scheme: str) -> None:
+    listen = ["--listen", f"{scheme}://127.0.0.1:0"]
+    with started(folder, *listen) as first, started(folder, *listen) as second:
         processes = {first.wait_until_ready(): first, second.wait_until_ready(): second}
         owners = connected(folder, list(processes), deadline_s=0.5)
         sampled(owners, 0)
@@ -101,9 +106,12 @@ def test_owners_are_killed_at_random_moments(folder: Path) -> None:
             process.kill()
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_it_ends_in_a_second_though_clients_are_connected(folder: Path, number: signal.Signals) -> None:
-    with started(folder) as owner:
+@pytest.mark.parametrize(
+    ("number", "scheme"),
+    [(signal.SIGTERM, TCP), (signal.SIGINT, TCP), pytest.param(signal.SIGTERM, GRPC, marks=RunIf(extras="flight"))],
+)
+def test_it_ends_in_a_second_though_clients_are_connected(folder: Path, number: signal.Signals, scheme: str) -> None:
+    with started(folder, "--listen", f"{scheme}://127.0.0.1:0") as owner:
         owners = connected(folder, [owner.wait_until_ready()])
         sampled(owners, 0)
         owner.process.send_signal(number)

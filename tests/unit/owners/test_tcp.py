@@ -14,10 +14,11 @@ import pytest
 from lightning_gnnload import load_partition, partition_graph
 from lightning_gnnload.errors import ExchangeError, FrameError, StrangerError
 from lightning_gnnload.host.tcp import Frame, TcpStream
+from lightning_gnnload.owners import front as fronts
 from lightning_gnnload.owners import tcp
-from lightning_gnnload.owners.connection import MOST_TASK_BYTES, OwnerFailedError
+from lightning_gnnload.owners.connection import MOST_TASK_BYTES, TASK, OwnerFailedError
 from lightning_gnnload.owners.owner import Owner, Reply
-from lightning_gnnload.owners.tcp import PURPOSE, TASK, TcpConnection, TcpFront
+from lightning_gnnload.owners.tcp import PURPOSE, TcpConnection, TcpFront
 from lightning_gnnload.sample.group.messages import Message
 from tests.unit.owners.serving import graph_data
 
@@ -154,7 +155,7 @@ def test_frames_that_are_none_end_the_connection(front: TcpFront, frame: Frame) 
 
 
 def test_a_client_that_does_not_read_waits_alone(owner: Owner, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tcp, "_CLIENT_S", 0.3)
+    monkeypatch.setattr(fronts, "_CLIENT_S", 0.3)
     with TcpFront(owner, "127.0.0.1", 0, SECRET) as front:
         frozen = connected(front)
         many = np.zeros(50_000, np.int64)

@@ -81,20 +81,20 @@ def test_a_certificate_that_is_missing_or_broken_is_told(partition: Partition, t
     broken = tmp_path / "broken"
     broken.write_text("no certificate")
     for scheme, certificate, words in (
-        ("tls", None, "do not go together"),
-        ("grpc+tls", None, "do not go together"),
-        ("tcp", Certificate(broken, broken), "do not go together"),
-        ("tls", Certificate(broken, broken), "cannot be used"),
-        ("grpc+tls", Certificate(tmp_path / "none", broken), "cannot be used"),
-        ("grpc+tls", Certificate(broken, broken), "nobody can listen"),
+        ("tls", None, "needs a certificate .* --certificate FILE --key FILE"),
+        ("grpc+tls", None, "needs a certificate .* --certificate FILE --key FILE"),
+        ("tcp", Certificate(broken, broken), "is served without TLS, but a certificate is named"),
+        ("grpc", Certificate(broken, broken), "is served without TLS, but a certificate is named"),
+        ("tls", Certificate(broken, broken), "broken and the key .*broken cannot be used"),
+        ("grpc+tls", Certificate(tmp_path / "none", broken), "none and the key .*broken cannot be used"),
+        ("grpc+tls", Certificate(broken, broken), "cannot be used"),
     ):
         with pytest.raises(AddressError, match=words):
             open_front(Owner(partition), Address(scheme, "127.0.0.1", 0), SECRET.encode(), certificate)
 
 
 def test_flight_needs_its_extra(partition: Partition, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "lightning_gnnload.owners.flight", None)
-    monkeypatch.delattr("lightning_gnnload.owners.flight", raising=False)
+    monkeypatch.setitem(sys.modules, "lightning_gnnload.owners.flight.front", None)
     with pytest.raises(MissingExtraError, match=r"lightning-gnnload\[flight\]") as error:
         open_front(Owner(partition), Address("grpc", "127.0.0.1", 0), SECRET.encode())
     assert isinstance(error.value, GnnLoadError)

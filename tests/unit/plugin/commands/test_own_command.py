@@ -47,10 +47,22 @@ def short_secret(folder: Path) -> list[str]:
         (lambda folder: folder, lambda folder: ["--parts", "2"], "there is no part 2"),
         (lambda folder: folder, lambda folder: ["--listen", "0.0.0.0:0"], "other machines can reach 0.0.0.0:0"),
         (lambda folder: folder, lambda folder: ["--listen", "127.0.0.1"], "'127.0.0.1' is no address of an owner"),
+        (lambda folder: folder, lambda folder: ["--listen", "tls://127.0.0.1:0"], "--certificate FILE --key FILE"),
+        (lambda folder: folder, lambda folder: ["--secret-file", "none"], "Name by --secret-file a file of yours"),
         (lambda folder: folder, open_secret, "so that others may read the secret. chmod 600"),
         (lambda folder: folder, short_secret, "has 9 characters, but at least 16 are needed"),
     ],
-    ids=["no partition", "self-reliant", "no part", "no secret", "no port", "open secret", "short secret"],
+    ids=[
+        "no partition",
+        "self-reliant",
+        "no part",
+        "no secret",
+        "no port",
+        "no certificate",
+        "no file",
+        "open secret",
+        "short secret",
+    ],
 )
 def test_why_an_owner_cannot_start(
     folder: Path,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import pickle
 from collections.abc import Iterator
 from pathlib import Path
@@ -312,6 +313,8 @@ def test_owners_of_what_is_asked(data: GraphData, head: Path, tmp_path: Path, mo
     partition_graph(plain_data(), deep, 2, hops=1, progress=False)
     with pytest.raises(DatasetError, match=r"is a partition, which holds a graph in parts"):
         GraphDataModule(deep, NeighborSampler([3]), graph="remote", partition=deep).prepare_data()
+    with pytest.raises(PartitionError, match="Make it with hops=0"):
+        GraphDataModule(deep, NeighborSampler([3]), features="remote").setup()
 
 
 @pytest.mark.parametrize(
@@ -355,6 +358,17 @@ def tensors_of(content: Any) -> list[torch.Tensor]:
     if isinstance(content, dict):
         content = [content[key] for key in sorted(content, key=str)]
     return [tensor for each in content for tensor in tensors_of(each)] if isinstance(content, list | tuple) else []
+
+
+def test_what_formats_read_of_lists_is_refused_at_setup(tmp_path: Path) -> None:
+    graph = Graph.from_coo([0, 1, 2], [1, 2, 0], keep_order=True)
+    partition = partition_graph(GraphData(graph, train=[0, 1]), tmp_path / "parts", 2, hops=0, progress=False)
+    for edge_ids in (False, True):
+        module = GraphDataModule(
+            partition, NeighborSampler([2], edge_ids=edge_ids), graph=["127.0.0.1:1"], batch_format="pyg"
+        )
+        with pytest.raises(RemoteListsError, match="edge_order") if edge_ids else contextlib.nullcontext():
+            module.setup()
 
 
 def test_what_reads_lists_itself_says_so(plain: tuple[GraphData, Partition, list[str]]) -> None:
