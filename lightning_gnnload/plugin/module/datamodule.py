@@ -115,7 +115,8 @@ class GraphDataModule(ModuleSources, OneLightningMixin, ModuleLoaders):
             addresses ``GNNLOAD_OWNERS`` lists; else their addresses, ``["10.0.0.2:7500", ...]``. They draw the
             mini-batches, which are the same. ``data`` is then a partition made with ``hops=0``, or its folder, of which
             the head is enough; or a whole graph, with its ``partition``.
-        features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners.
+        features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners; but of a
+            partition, whose lists lie with its rows, both do.
         made_by: with ``graph``, who makes mini-batches: ``"ranks"``, as does None, ask owners hop by hop, and for rows;
             ``"owners"`` make whole ones, one request each, with rows of tables that have no cache here.
         wire: with ``features``, how rows of real numbers come: ``"exact"``; or rounded, each table's alike however they
@@ -205,7 +206,7 @@ class GraphDataModule(ModuleSources, OneLightningMixin, ModuleLoaders):
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         if isinstance(data, PartitionFolder) and partition is None:
-            partition = data.partition
+            partition, graph = data.partition, features if graph is None else graph  # no sampler could read its lists
         self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache), wire)
         check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)
