@@ -10,7 +10,7 @@ ARGS ?=
 SECONDS ?= 60
 SEED ?= 0
 CASES ?= 100000
-TRIALS ?= 52
+TRIALS ?= 48
 RELEASE ?= 2.5.0
 
 ifdef ENV
@@ -143,10 +143,10 @@ sanitize: $(ready)  ## the kernels' tests, and a little fuzzing, under the addre
 fuzz: $(ready)  ## random requests, then random files and arguments, under the sanitizers (SECONDS=60 each, SEED=0)
 	PATH="$(abspath $(BIN)):$$PATH" kernels/sanitize.sh fuzz $(SECONDS) $(SEED)
 
-cluster: $(ready)  ## malformed frames at owners' fronts, then the campaign's attacks on owners (TRIALS=52, CASES=100000)
+cluster: $(ready)  ## malformed frames at owners' fronts, then the campaign's attacks on owners and trainings over them (TRIALS=48, CASES=100000)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fronts --scheme tcp --cases $(CASES) --seed $(SEED)
 	OMP_NUM_THREADS=1 $(BIN)/python -m tests.fuzz.fronts --scheme grpc --cases $(CASES) --seed $(SEED)
-	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.campaign --attacks owners --trials $(TRIALS) --seed $(SEED) $(ARGS)
+	OMP_NUM_THREADS=1 $(BIN)/python -m tests.faults.campaign --attacks owners trainings --trials $(TRIALS) --seed $(SEED) $(ARGS)
 
 clean:  ## remove what builds and tools left behind (distclean: the environment, too)
 	rm -rf build dist site .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis lightning_logs

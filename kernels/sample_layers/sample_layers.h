@@ -33,6 +33,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <vector>
 
 #include "common/batch.h"
@@ -43,6 +44,13 @@
 namespace lg {
 
 enum class LayerMethod { kLadies = 0, kFastGcn = 1, kDsp = 2 };
+
+// Nodes that were drawn elsewhere (draw_nodes/draw_nodes.h), each draw with its factor.
+struct DrawnNodes {
+  const int64_t* nodes = nullptr;
+  const double* factors = nullptr;
+  int64_t count = 0;
+};
 
 template <class Index>
 struct LayerRequest : SamplerInput<Index> {
@@ -56,6 +64,7 @@ struct LayerRequest : SamplerInput<Index> {
   bool edge_ids;
   int64_t num_drawn = 0;  // so many of the first seeds are no destinations of the first hop
   EdgeWeights weights = {};
+  std::optional<DrawnNodes> drawn = {};  // kFastGcn: each hop takes these, and draws none
 };
 
 // Throws SeedError, SamplerConfigError, GraphFormatError, ArenaTooSmall. The workspace is left clean

@@ -66,6 +66,9 @@ class TakeNodes {
     if (request_.method == LayerMethod::kLadies) {
       add_sources(layer, candidates);
       draw_from_layer(layer, candidates, budget, draws);
+    } else if (request_.drawn) {
+      add_drawn(candidates, *request_.drawn);
+      find_sources(layer, candidates);
     } else if (takes_all(budget, request_.replace, request_.importance_tree[0])) {
       add_sources(layer, candidates);
       set_factors(candidates, 1.0);
@@ -139,17 +142,31 @@ class TakeNodes {
     set_factors(candidates, 0.0);
     // Nothing of it may have an importance, where there are no edges or all weigh zero.
     if (layer.num_edges() == 0 || (request_.weights && request_.importance_tree[0] == 0)) return;
-    const int64_t num_nodes = request_.graph.num_nodes;
-    const int64_t most_new = std::min(budget, num_nodes);
+    expect_new(candidates, budget);
+    SharedTree tree(request_.importance_tree, request_.graph.num_nodes, scratch_.shared_tree);
+    draw_items(tree, budget, request_.replace, draws,
+               [&](int64_t node, double factor) { add_draw(candidates, node, factor); });
+  }
+
+  void add_drawn(Candidates<Table>& candidates, const DrawnNodes& drawn) {
+    set_factors(candidates, 0.0);
+    expect_new(candidates, drawn.count);
+    for (int64_t j = 0; j < drawn.count; ++j) {
+      add_draw(candidates, drawn.nodes[j], drawn.factors[j]);
+    }
+  }
+
+  void expect_new(Candidates<Table>& candidates, int64_t num_draws) {
+    const int64_t most_new = std::min(num_draws, request_.graph.num_nodes);
     batch_.reserve_nodes(most_new);  // so that candidates fit int32
     candidates.expect(most_new);
     reserve(scratch_.factors, 1 + candidates.count() + most_new);
-    SharedTree tree(request_.importance_tree, num_nodes, scratch_.shared_tree);
-    draw_items(tree, budget, request_.replace, draws, [&](int64_t node, double factor) {
-      const int64_t count = candidates.count();
-      const int32_t candidate = candidates.add(node);
-      factors()[candidate] = candidate < count ? factors()[candidate] + factor : factor;
-    });
+  }
+
+  void add_draw(Candidates<Table>& candidates, int64_t node, double factor) {
+    const int64_t count = candidates.count();
+    const int32_t candidate = candidates.add(node);
+    factors()[candidate] = candidate < count ? factors()[candidate] + factor : factor;
   }
 
   // By candidate; the entry before, kNoCandidate's, is 0.

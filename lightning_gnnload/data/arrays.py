@@ -131,13 +131,14 @@ def tensor_view(array: np.ndarray) -> torch.Tensor:
     """Returns a tensor over the array's memory; nobody may write to it where the array is read-only."""
     if array.flags.writeable:
         return torch.from_numpy(array)
-    # torch has no read-only tensors, and warns of read-only arrays, as memory maps are: it is shown writable memory.
-    view = array.view()
-    interface = dict(view.__array_interface__)
-    interface["data"] = (interface["data"][0], False)
+    return torch.from_numpy(np.asarray(_ShownWriteable(array)))
 
-    class _Writeable:
-        __array_interface__ = interface
-        base = view  # keeps the array alive
 
-    return torch.from_numpy(np.asarray(_Writeable()))
+class _ShownWriteable:
+    """Shows NumPy read-only memory, such as a mapped file's, as if it could be written to: torch has no read-only
+    tensors, and warns of such arrays."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        self._array = array  # keeps the memory
+        interface = array.__array_interface__
+        self.__array_interface__ = {**interface, "data": (interface["data"][0], False)}

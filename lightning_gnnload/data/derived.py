@@ -50,13 +50,9 @@ class DerivedArrays:
         assert run_ptr is not None
 
         def count() -> np.ndarray:
-            counts = np.zeros(len(types.edge_types), np.int64)
-            for number, slots in enumerate(types.slots):
-                first, last = types.first_run[number : number + 2]
-                for slot, edge_type in enumerate(slots):
-                    begins, run_ends = (run_ptr[first + slot + end : last + end : len(slots)] for end in (0, 1))
-                    counts[edge_type] = run_ends.sum(dtype=np.int64) - begins.sum(dtype=np.int64)
-            return counts
+            all_bounds = (run_bounds(types, run_ptr, edge_type) for edge_type in range(len(types.edge_types)))
+            counts = [stops.sum(dtype=np.int64) - begins.sum(dtype=np.int64) for begins, stops in all_bounds]
+            return np.array(counts, np.int64)
 
         return self._derive("num_edges_by_type", count)
 
@@ -265,6 +261,13 @@ def _checksum_as(dtype: Any, array: np.ndarray | None, checksum: int) -> int:
         assert array is not None
         checksum = zlib.crc32(np.ascontiguousarray(array[begin : begin + _CHUNK_EDGES], dtype).data, checksum)
     return checksum
+
+
+def run_bounds(types: GraphTypes, run_ptr: np.ndarray, edge_type: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns views of where the runs by edges of one type begin and end, ``[N_t]`` both: one run for each node of the
+    type that it ends in."""
+    runs = types.runs_of(edge_type)
+    return run_ptr[:-1][runs], run_ptr[1:][runs]
 
 
 def typed_lists_of(

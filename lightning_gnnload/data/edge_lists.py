@@ -107,7 +107,7 @@ def hetero_arrays(
     if clock is not None and time is None:  # the only nodes with times have no out-edges
         time = np.zeros(len(runs.indices), np.uint32)
     return {
-        "indptr": _list_begins(types, runs.run_ptr),
+        "indptr": list_begins(types, runs.run_ptr),
         "indices": runs.indices,
         "edge_weight": runs.columns[0] if weights else None,
         "edge_order": runs.order,
@@ -261,8 +261,8 @@ def _index_dtype(count: int) -> type:
     return np.int32 if count <= 2**31 else np.int64
 
 
-def _list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:
-    """Returns indptr, int64 ``[N + 1]``: where the first run of each node begins."""
+def list_begins(types: GraphTypes, run_ptr: np.ndarray) -> np.ndarray:
+    """Returns where the lists of nodes begin, int64 ``[N + 1]``: each where its first run does."""
     begins = np.empty(int(types.first_node[-1]) + 1, np.int64)
     for number, slots in enumerate(types.slots):
         nodes = slice(*types.first_node[number : number + 2])

@@ -337,6 +337,16 @@ class Graph(DerivedArrays):
         orders of several types' lists are kept."""
         return None if self.types is not None else self.edge_order
 
+    def edge_rows(self, edges: np.ndarray, edge_type: int | None = None) -> np.ndarray:
+        """Returns the rows of edges in tables of all edges, or of those of one type, int64 ``[B]``, by their positions
+        in ``indices``, int64 ``[B]``."""
+        order = self.flat_order if edge_type is None else self.edge_order
+        if order is None:
+            return edges
+        rows = np.empty(len(edges), order.dtype)
+        ops.gather_rows(order, edges, rows)  # each is a miss of the caches
+        return rows.astype(np.int64, copy=False)
+
     def edge_types_of(self, edges: np.ndarray) -> np.ndarray:
         """Returns the number of each edge's type, int32 ``[B]``, by its position in ``indices``, of a graph with
         types."""

@@ -46,7 +46,7 @@ class PartedFeatureStore(FeatureStore):
     Example:
         >>> from lightning_gnnload import MemoryFeatureStore
         >>> from lightning_gnnload.data.row_places import RowPlaces
-        >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
+        >>> places = RowPlaces.over(np.array([0, 1, 3]), np.array([1, 0, 2]), np.array([1, 0, 2]), range(3))
         >>> halves = [MemoryFeatureStore(torch.tensor(rows)) for rows in ([[1.0]], [[0.0], [2.0]])]
         >>> store = PartedFeatureStore(PartedTable(3, (1,), torch.float32, places), halves.__getitem__)
         >>> out = torch.empty(2, 1)

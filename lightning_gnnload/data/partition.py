@@ -15,6 +15,7 @@ from lightning_gnnload.data.clock import Clock
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.parted import PartedTable
+from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.data.types import GraphTypes
 from lightning_gnnload.errors import PartitionMismatchError
 
@@ -125,18 +126,18 @@ class Partition:
         return len(self.node_ids)
 
     @cached_property
-    def outline(self) -> Graph:
-        """What is known of the whole graph without its lists: nodes, types and times, and no edges. Seeds can be looked
-        up in it; made on first use and kept."""
-        types, clock = self.types, self.clock
-        return Graph(
-            np.zeros(self.num_nodes + 1, np.int64),  # pages that are only read take no memory
-            np.empty(0, np.int32),
-            edge_time=None if clock is None else np.empty(0, np.uint32),
+    def outline(self) -> RemoteGraph:
+        """What is known of the whole graph without its lists. Seeds can be looked up in it; made on first use and
+        kept."""
+        num_edges = int(self.fingerprint.split("-")[1])
+        return RemoteGraph(
+            self.num_nodes,
+            num_edges,
+            self.fingerprint,
+            ("indices", "indptr"),
+            types=self.types,
+            clock=self.clock,
             node_time=self.node_time,
-            run_ptr=None if types is None else np.zeros(int(types.first_run[-1]) + 1, np.uint32),
-            types=types,
-            clock=clock,
         )
 
     @property

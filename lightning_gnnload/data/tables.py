@@ -17,6 +17,10 @@ RESERVED = ("x", "y", "edge_x", "nodes", "seeds", "blocks", "positions")
 """Names of attributes of graphs and mini-batches, which tables cannot have."""
 GRAPH_COLUMNS = ("edge_weight", "edge_type")
 """Arrays of a graph that batches in other libraries' formats carry as well, unless the user named edge tables."""
+EDGE_TIME = "edge_time"
+"""The edge table of :meth:`.GraphData.with_edge_times`."""
+OF_ALL_EDGES = (*GRAPH_COLUMNS, EDGE_TIME)
+"""Edge tables that a graph with types may have for edges of all types, by their positions in ``indices``."""
 EDGE_PREFIX = "edge."
 """The prefix of edge tables among all stores, as a node table may have the same name."""
 
@@ -142,7 +146,8 @@ def _table_of_type(name: str, rows: Any, nodes: range) -> NodeTable:
 def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, FeatureStore | EdgeTable]:
     """Checks tables of edges, which need a row for every edge, in the order in which the user passed the edges.
 
-    In a graph with types, a table is named ``"<column>.<edge type>"``, and needs one for every edge of that type.
+    In a graph with types, a table is named ``"<column>.<edge type>"``, and needs one for every edge of that type; but
+    for those made of the graph's own columns, :data:`OF_ALL_EDGES`.
 
     Raises:
         GraphDataError: a table with too few or too many rows, or a name that is taken; or the graph has lost the order.
@@ -156,6 +161,9 @@ def check_edge_tables(tables: Mapping[str, Any], graph: Graph) -> dict[str, Feat
         )
         if graph.types is None:
             check_edge_rows(store, graph, f"edge table {name!r}")
+            checked[name] = store
+            continue
+        if name in OF_ALL_EDGES and store.shape[0] == graph.num_edges:
             checked[name] = store
             continue
         edge_type = edge_types.get(name.partition(".")[2])
@@ -177,7 +185,7 @@ def _check_rows_of_type(store: FeatureStore, graph: Graph, name: str, edge_type:
             f"edge table {name!r} has {store.shape[0]} rows, but there are {num_edges} edges of this type; one row an "
             f"edge is needed."
         )
-    if graph.edge_order is None:
+    if not graph.has("edge_order"):
         raise GraphDataError(
             f"edge table {name!r}: its rows cannot be matched with edges, because the graph did not keep the order of "
             f"its edge lists. Build the graph with Graph.from_hetero(..., keep_order=True)."
@@ -196,7 +204,7 @@ def edge_times(graph: Graph) -> dict[str, FeatureStore]:
             "the graph has no times of edges to carry. Give Graph.from_coo or from_hetero(..., edge_time=times), or "
             "time: COLUMN at the edges in graph.yaml; or leave edge_time out."
         )
-    return _edge_columns(graph, {"edge_time": graph.clock.times(graph.edge_time)})
+    return _edge_columns(graph, {EDGE_TIME: graph.clock.times(graph.edge_time)})
 
 
 def _edge_columns(graph: Graph, columns: dict[str, np.ndarray]) -> dict[str, FeatureStore]:

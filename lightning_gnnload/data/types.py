@@ -151,6 +151,18 @@ class GraphTypes:
             raise SamplerConfigError(f"{name!r:.200} names {count} of the graph; these are {names}.")
         return matches[0]
 
+    def runs_of(self, edge_type: int) -> slice:
+        """Returns the runs by edges of this type, one for each node of the type that it ends in, in their order.
+
+        Example:
+            >>> types = GraphTypes(("user", "item"), (2, 3), (("user", "buys", "item"), ("user", "sells", "item")))
+            >>> list(range(6))[types.runs_of(1)]
+            [1, 3, 5]
+        """
+        target = self.endpoint_types[1][edge_type]
+        slots, (first, last) = self.slots[target], self.first_run[target : target + 2].tolist()
+        return slice(first + slots.index(edge_type), last, len(slots))
+
     def number_of(self, nodes: np.ndarray) -> np.ndarray:
         """Returns the number of each node's type, int64 ``[B]``, for ids in the graph."""
         return np.searchsorted(self.first_node, nodes, side="right") - 1

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import FeatureStore, gather
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.slab import EDGE_COLUMNS
@@ -193,14 +193,17 @@ class Columns:
             if isinstance(table, EdgeTable):
                 assert types is not None
                 assert graph.types is not None
-                at = np.flatnonzero(types == graph.types.edge_type_number(table.edge_type))
-                tables[name] = self._rows(key, table.store, _in_order(edges[at], graph.edge_order), unread)
+                number = graph.types.edge_type_number(table.edge_type)
+                at = np.flatnonzero(types == number)
+                tables[name] = self._rows(
+                    key, table.store, torch.from_numpy(graph.edge_rows(edges[at], number)), unread
+                )
                 positions[name] = torch.from_numpy(at)[: len(tables[name])]
             else:
-                tables[name] = self._rows(key, table, _in_order(edges, graph.flat_order), unread)
+                tables[name] = self._rows(key, table, torch.from_numpy(graph.edge_rows(edges)), unread)
         x = None
         if data.edge_x is not None:
-            x = self._rows("edge_x", data.edge_x, _in_order(edges, graph.flat_order), unread)
+            x = self._rows("edge_x", data.edge_x, torch.from_numpy(graph.edge_rows(edges)), unread)
         return replace(block, x=x, tables=tables, positions=positions)
 
     def _rows(self, name: str, store: FeatureStore, ids: torch.Tensor, unread: Mapping[str, str]) -> torch.Tensor:
@@ -208,15 +211,6 @@ class Columns:
             nothing = torch.zeros((1, *store.row_shape), dtype=store.dtype)
             return nothing[:0] if unread[name] == ABSENT else nothing.expand(len(ids), *store.row_shape)
         return rows_at(store, ids, self.memory_bytes)
-
-
-def _in_order(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:
-    """Returns the rows of tables of edges at these positions of the graph, int64."""
-    if order is None:
-        return torch.from_numpy(edges)
-    rows = torch.empty(len(edges), dtype=torch.from_numpy(order[:0]).dtype)
-    gather(torch.from_numpy(order), torch.from_numpy(edges), rows)
-    return rows.long()
 
 
 @dataclass(frozen=True)

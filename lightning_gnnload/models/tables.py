@@ -17,7 +17,7 @@ from lightning_gnnload.storage.aggregates import check_fresh
 
 def draws_by_weight(sampler: Sampler, graph: Graph) -> bool:
     """Whether a sampler draws in-neighbours in proportion to the weights of this graph's edges."""
-    return sampler.weighting == "always" or (sampler.weighting == "optional" and graph.edge_weight is not None)
+    return sampler.weighting == "always" or (sampler.weighting == "optional" and graph.has("edge_weight"))
 
 
 _MOST_NAMED = 8  # tables, in the text of an error
@@ -64,7 +64,7 @@ class Means:
             (name, aggregate) for name, aggregate in sums.items() if (aggregate.aggr, aggregate.hop) == ("mean", 1)
         ]
         make = "preaggregate(data), or gnnload preaggregate FOLDER."
-        if self.weighted is not None and self.data.graph.edge_weight is not None:
+        if self.weighted is not None and self.data.graph.has("edge_weight"):
             flag = "--weighted" if self.weighted else "--no-weighted"
             make = f"preaggregate(data, weighted={self.weighted}), or gnnload preaggregate FOLDER {flag}."
         if not means:

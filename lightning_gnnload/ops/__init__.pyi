@@ -8,6 +8,7 @@ from .alias import AliasTable as AliasTable
 from .alias import build_alias as build_alias
 from .apart import LineUnits as LineUnits
 from .apart import draw_layer as draw_layer
+from .apart import draw_nodes as draw_nodes
 from .apart import draw_places as draw_places
 from .apart import find_on_line as find_on_line
 from .apart import measure_lists as measure_lists
@@ -63,8 +64,11 @@ from .inputs import Adjacency as Adjacency
 from .inputs import SamplerInput as SamplerInput
 from .labor import sample_labor as sample_labor
 from .layers import LAYER_METHODS as LAYER_METHODS
+from .layers import WHOLE_LAYER as WHOLE_LAYER
 from .layers import importance_tree as importance_tree
+from .layers import importances as importances
 from .layers import sample_layers as sample_layers
+from .layers import tree_of as tree_of
 from .negatives import CORRUPT as CORRUPT
 from .negatives import Corrupt as Corrupt
 from .negatives import draw_negatives as draw_negatives
@@ -107,6 +111,7 @@ from .typed_lists import are_type_numbers as are_type_numbers
 from .typed_lists import sort_by_type as sort_by_type
 from .walks import WalkRuns as WalkRuns
 from .walks import Walks as Walks
+from .walks import check_type_of_starts as check_type_of_starts
 from .walks import check_visits as check_visits
 from .walks import random_walk as random_walk
 from .walks import sample_walks as sample_walks

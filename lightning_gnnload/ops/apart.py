@@ -75,6 +75,40 @@ def draw_layer(
     return counts, positions[:num_taken], weights[:num_taken]
 
 
+def draw_nodes(
+    tree: np.ndarray, budget: int, key: DrawKey, first_seed: int, *, replace: bool = False
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draws the nodes that a layer takes, as :func:`.sample_layers` with ``method="fastgcn"`` does, without lists.
+
+    ``tree`` is the whole graph's, by :func:`.importance_tree`; without replacement, at least ``budget`` nodes of it are
+    of positive importance. ``first_seed`` is the global id of the batch's first seed. Returns nodes and factors, int64
+    and float64 ``[budget]``, in the order of the draws; a node that is drawn twice comes twice.
+
+    Raises SamplerConfigError for no budget, or a tree from which there are not so many to draw.
+
+    Source: FastGCN (ICLR'18), section 3.
+
+    Example:
+        >>> tree = np.array([1, 0, 4, 0])  # of three nodes, of which the second alone has any importance
+        >>> draw_nodes(tree, 1, DrawKey(0, 0, 0), 0)[0].tolist()
+        [1]
+    """
+    check_array("tree", tree, (np.int64,), 1, SamplerConfigError)
+    check_kind("key", key, DrawKey)
+    budget = as_integer_within("budget", budget, 1, MAX_BUDGET)
+    first_seed = as_integer_within("first_seed", first_seed, 0, MAX_NODES - 1)
+    if len(tree) < 2 or tree[0] < (1 if replace else budget):
+        raise SamplerConfigError(
+            f"{budget} nodes are to be drawn from a tree in which {int(tree[0]) if len(tree) else 0} have any "
+            "importance. Where the budget is enough for all, no node need be drawn: take them."
+        )
+    nodes, factors = np.empty(budget, np.int64), np.empty(budget, np.float64)
+    kernels.draw_nodes(
+        tree, budget, as_flag("replace", replace), key.seed, key.epoch, key.step, key.hop, first_seed, nodes, factors
+    )
+    return nodes, factors
+
+
 class LineUnits(NamedTuple):
     """The units in which a layer's edges are measured, as lengths of a line to draw from: by the layer's greatest
     weight, and its number of edges."""

@@ -11,8 +11,17 @@ from typing import Literal
 import numpy as np
 
 from ..errors import GraphFormatError, SamplerConfigError
-from .checks import as_flag, as_integer, as_list, check_array, check_choice, check_csc_form, check_kind
-from .dispatch import SampleLayout, check_hops, kernels
+from .checks import (
+    as_flag,
+    as_integer,
+    as_integer_within,
+    as_list,
+    check_array,
+    check_choice,
+    check_csc_form,
+    check_kind,
+)
+from .dispatch import MAX_NODES, SampleLayout, check_hops, kernels
 from .inputs import SamplerInput
 
 LayerMethod = Literal["ladies", "fastgcn", "dsp"]
@@ -34,6 +43,7 @@ def sample_layers(
     edge_ids: bool = False,
     num_drawn: int = 0,
     weights: np.ndarray | None = None,
+    draws: tuple[np.ndarray, np.ndarray] | None = None,
 ) -> SampleLayout:
     """Samples the neighbourhood of the seeds into the arena: a pure function of everything but the workspace.
 
@@ -46,6 +56,8 @@ def sample_layers(
     add up to 1; ``keep_known``, not with ``"dsp"``, keeps all edges from nodes that the batch has anyway. The first
     ``num_drawn`` seeds are known already, and no destinations of the first hop, so that one hop of a longer batch can
     be drawn by itself. ``weights``, float32 or float64 ``[E]``, are those by which edges count and are drawn.
+    ``draws``, with ``"fastgcn"``, are nodes and factors that :func:`.draw_nodes` has drawn, int64 and float64 ``[n]``,
+    which each hop then takes; it draws none, and needs no tree.
 
     Raises SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or a batch
     beyond int32 local ids; GraphFormatError for weights that do not fit, or one met that is negative, infinite or not a
@@ -63,7 +75,9 @@ def sample_layers(
     num_drawn = as_integer("num_drawn", num_drawn)
     if not 0 <= num_drawn <= len(inputs.seeds):
         raise SamplerConfigError(f"num_drawn is {num_drawn}, but there are {len(inputs.seeds)} seeds.")
-    if method == "fastgcn":
+    if draws is not None:
+        _check_draws(draws, method, len(inputs.indptr) - 1)
+    elif method == "fastgcn":
         check_array("importance_tree", importance_tree, (np.int64,), 1, SamplerConfigError)
         if importance_tree is not None and importance_tree.shape != inputs.indptr.shape:
             raise SamplerConfigError(
@@ -75,7 +89,7 @@ def sample_layers(
             inputs.native,
             budgets,
             LAYER_METHODS.index(method),
-            importance_tree if method == "fastgcn" else None,
+            importance_tree if method == "fastgcn" and draws is None else None,
             as_flag("replace", replace),
             as_flag("normalize", normalize),
             keep_known,
@@ -83,6 +97,7 @@ def sample_layers(
             as_flag("edge_ids", edge_ids),
             num_drawn,
             weights,
+            *((None, None) if draws is None else draws),
         )
     )
 
@@ -108,9 +123,52 @@ def importance_tree(indptr: np.ndarray, indices: np.ndarray, weights: np.ndarray
     check_weights(weights, indices)
     entries = np.empty(len(indptr), np.int64)
     kernels.importance_tree(indptr, indices, weights, entries)
+    return _as_tree(entries)
+
+
+def importances(
+    indptr: np.ndarray, indices: np.ndarray, num_graph_nodes: int, weights: np.ndarray | None = None
+) -> np.ndarray:
+    """Sums what the lists of a part add to each node's importance to the whole graph, int64 ``[N]``, in the units of a
+    graph of ``num_graph_nodes``: the sums of all parts make :func:`tree_of` what :func:`importance_tree` makes of the
+    whole. Other arguments and errors are those of it; SamplerConfigError for a number of nodes that cannot be.
+    """
+    check_csc_form(indptr, indices)
+    check_weights(weights, indices)
+    num_graph_nodes = as_integer_within("num_graph_nodes", num_graph_nodes, 1, MAX_NODES - 1)
+    sums = np.empty(len(indptr) - 1, np.int64)
+    kernels.importances(indptr, indices, weights, num_graph_nodes, sums)
+    return sums
+
+
+def tree_of(importances: np.ndarray) -> np.ndarray:
+    """Builds the tree of nodes' importances, int64 ``[N]``, as :func:`importance_tree` has it: int64 ``[N + 1]``.
+
+    Example:
+        >>> indptr, indices = np.array([0, 2, 3, 3]), np.array([1, 2, 2])
+        >>> tree_of(importances(indptr, indices, 3)).tolist() == importance_tree(indptr, indices).tolist()
+        True
+    """
+    check_array("importances", importances, (np.int64,), 1, SamplerConfigError)
+    entries = np.append(np.int64(0), importances)
+    kernels.build_tree(entries)
+    return _as_tree(entries)
+
+
+def _as_tree(entries: np.ndarray) -> np.ndarray:
     # Shared by all threads and batches of a sampler: one that wrote to it would skew all later draws.
     entries.flags.writeable = False
     return entries
+
+
+def _check_draws(draws: tuple[np.ndarray, np.ndarray], method: str, num_nodes: int) -> None:
+    nodes, factors = draws
+    check_array("drawn nodes", nodes, (np.int64,), 1, SamplerConfigError)
+    check_array("drawn factors", factors, (np.float64,), 1, SamplerConfigError, count=len(nodes))
+    if method != "fastgcn" or (len(nodes) and not (nodes.min() >= 0 and nodes.max() < num_nodes)):
+        raise SamplerConfigError(
+            f"drawn nodes must lie in [0, {num_nodes}), and go with method='fastgcn', not {method!r}."
+        )
 
 
 def check_weights(weights: np.ndarray | None, indices: np.ndarray) -> None:

@@ -62,6 +62,11 @@ class TypedLists:
     def native(self) -> kernels.DenseRuns | kernels.SparseRuns:
         raise NotImplementedError
 
+    def bounds(self, nodes: np.ndarray, edge_type: int) -> tuple[np.ndarray, np.ndarray]:
+        """Returns where the run of each node, int64 ``[n]``, by edges of a type begins and ends in ``indices``: int64
+        ``[n]`` both, and equal where there are none."""
+        raise NotImplementedError
+
     def timed_runs(self, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yields the runs of nodes ``[n]`` whose edges have times: positions in ``nodes``, distinct in each pair, and
         the run of each."""
@@ -140,6 +145,14 @@ class DenseLists(TypedLists):
                 run = int(self.first_run[t]) + slot - begin
                 positions[self.slot_type[slot]] = run, end - begin, first, last - first
         return positions
+
+    def bounds(self, nodes: np.ndarray, edge_type: int) -> tuple[np.ndarray, np.ndarray]:
+        first, stride, first_node, num_nodes = self.places[edge_type]
+        offsets = nodes - first_node
+        has_run = (offsets >= 0) & (offsets < num_nodes)
+        runs = np.where(has_run, first + offsets * stride, 0)
+        begins = self.run_ptr[runs].astype(np.int64)
+        return begins, np.where(has_run, self.run_ptr[runs + has_run], begins).astype(np.int64)
 
     def timed_runs(self, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         node_type = np.searchsorted(self.first_node, nodes, side="right") - 1
@@ -240,6 +253,20 @@ class SparseLists(TypedLists):
         first_node, first_run, slot_ptr = (np.array([0, end]) for end in (num_nodes, len(run_ptr) - 1, num_types))
         slot_type = np.arange(num_types, dtype=np.int32)
         return DenseLists(run_ptr, self.edge_time, self.timed, first_node, first_run, slot_ptr, slot_type)
+
+    @cached_property
+    def _keys(self) -> np.ndarray:
+        """Of each run its node and type as one number, int64 ``[R]``, ascending."""
+        nodes = np.repeat(np.arange(self.num_nodes), np.diff(self.first_run))
+        return nodes * self.num_edge_types + self.run_type
+
+    def bounds(self, nodes: np.ndarray, edge_type: int) -> tuple[np.ndarray, np.ndarray]:
+        keys = nodes * self.num_edge_types + edge_type
+        runs = np.searchsorted(self._keys, keys)
+        has_run = runs < len(self._keys)
+        has_run[has_run] = self._keys[runs[has_run]] == keys[has_run]
+        begins = self.run_ptr[runs]
+        return begins, np.where(has_run, self.run_ptr[runs + has_run], begins)
 
     def timed_runs(self, nodes: np.ndarray) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         begin, end = self.first_run[nodes], self.first_run[nodes + 1]

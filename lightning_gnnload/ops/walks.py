@@ -100,12 +100,7 @@ class WalkRuns:
             raise SamplerConfigError(
                 f"walks of {walks.length} steps end amid a round, which has {len(self.first)}: give a multiple of it."
             )
-        outside = np.flatnonzero((starts < self.starts.start) | (starts >= self.starts.stop))
-        if len(outside):
-            raise SeedError(
-                f"{name}[{outside[0]}] is {starts[outside[0]]}, but the first edge type of the metapath ends in nodes "
-                f"{self.starts.start} to {self.starts.stop - 1} alone: give {name} of that node type."
-            )
+        check_type_of_starts(self.starts, starts, name)
 
 
 def random_walk(
@@ -243,6 +238,16 @@ def check_starts(starts: np.ndarray) -> None:
         raise SeedError(
             f"starts holds node {repeated[0]} more than once, but equal starts make equal walks. "
             "For several walks from a node, ask for num_walks."
+        )
+
+
+def check_type_of_starts(allowed: range, starts: np.ndarray, name: str) -> None:
+    """Raises SeedError where walks along a metapath would start at other nodes than it begins at."""
+    outside = np.flatnonzero((starts < allowed.start) | (starts >= allowed.stop))
+    if len(outside):
+        raise SeedError(
+            f"{name}[{outside[0]}] is {starts[outside[0]]}, but the first edge type of the metapath ends in nodes "
+            f"{allowed.start} to {allowed.stop - 1} alone: give {name} of that node type."
         )
 
 

@@ -34,11 +34,10 @@ from lightning_gnnload.owners.owner import Owner, Reply, gathered_rows
 from lightning_gnnload.owners.rows import RemoteFeatureStore
 from lightning_gnnload.owners.wire import Wire, WireRows
 from lightning_gnnload.pipeline.fill import Filler
-from lightning_gnnload.sample.base import Relayed, Sampler, draw_here
+from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.messages import Answer, Message
-from lightning_gnnload.sample.parts.collective import CollectiveSampler
-from lightning_gnnload.sample.parts.links import PartLookup
+from lightning_gnnload.sample.parts.collective import CollectiveSampler, SampledApart
 from lightning_gnnload.sample.parts.queries import as_task, from_task
 from lightning_gnnload.sample.parts.settings import describe_whole, whole_described
 from lightning_gnnload.sample.seeds.rows import SeedBatch
@@ -317,7 +316,7 @@ class _Latest(threading.local):
                 rows.form.unpack(packed.numpy(), out, positions)
 
 
-class OwnedSampler(Relayed):
+class OwnedSampler(SampledApart):
     """Draws what a sampler draws, by an owner that makes the whole mini-batch.
 
     Raises:
@@ -348,20 +347,8 @@ class OwnedSampler(Relayed):
         return layout.with_gap(last - len(end) - len(begin))
 
     @property
-    def lookup(self) -> PartLookup:
-        """As :attr:`.CollectiveSampler.lookup`: links are found, and negatives drawn, before an owner is asked."""
-        return PartLookup(self.batches.owners())
-
-    @property
-    def heeds(self) -> frozenset[str]:
-        return self.sampler.heeds
-
-    @property
-    def description(self) -> str:
-        return self.sampler.description
-
-    def fingerprint_of(self, graph: Graph) -> str:
-        return self.batches.owners().partition.fingerprint
+    def colleagues(self) -> Owners:
+        return self.batches.owners()
 
     def __repr__(self) -> str:
         return f"OwnedSampler({self.sampler!r})"
@@ -431,26 +418,37 @@ def _checked(
 ) -> SampleLayout:
     """Checks a compact layout, whose arrays are ``begin`` and ``end``, before ids in it index memory. ExchangeError: it
     is not of these seeds, or not sound."""
-    nodes = begin[: 8 * layout.num_nodes].view(np.int64)
-    sound = (
-        len(begin) == layout.free_begin
-        and len(nodes) == layout.num_nodes
-        and np.array_equal(nodes[: len(seeds)], seeds)
-    )
-    sound = sound and (not len(nodes) or bool(nodes.min() >= 0 and nodes.max() < num_graph_nodes))
-    if layout.queries_offset >= 0:
-        sound = sound and layout.queries_offset + 4 * layout.num_nodes <= len(begin)
-    for hop in layout.hops if sound else ():
-        spans = [(hop.indptr_offset, 4 * (hop.num_dst + 1)), (hop.indices_offset, 4 * hop.num_edges)]
-        spans += [(hop.edge_ids_offset, 8 * hop.num_edges)] * (hop.edge_ids_offset >= 0)
-        spans += [(at, 4 * hop.num_edges) for at in (hop.edge_weights_offset, hop.edge_types_offset) if at >= 0]
-        first = len(begin)
-        sound = sound and all(first <= at and at - first + size <= len(end) for at, size in spans)
-        sound = sound and 0 <= hop.num_dst <= hop.num_src <= layout.num_nodes and hop.num_edges >= 0
-        if sound:
-            indptr, indices = (end[at - first : at - first + size].view(np.int32) for at, size in spans[:2])
-            sound = bool(indptr[0] == 0 and indptr[-1] == hop.num_edges and (np.diff(indptr) >= 0).all())
-            sound = sound and (not len(indices) or bool(indices.min() >= 0 and indices.max() < hop.num_src))
-    if not sound:
+    if not (
+        _are_nodes(layout, begin, seeds, num_graph_nodes) and all(_is_hop(layout, hop, end) for hop in layout.hops)
+    ):
         raise ExchangeError("an owner sent a mini-batch that is not sound. Do all owners run the same version?")
     return layout
+
+
+def _are_nodes(layout: SampleLayout, begin: np.ndarray, seeds: np.ndarray, num_graph_nodes: int) -> bool:
+    """Returns whether ``begin`` has the nodes that a layout says, and their queries, seeds first."""
+    nodes = begin[: 8 * layout.num_nodes].view(np.int64)
+    if len(begin) != layout.free_begin or len(nodes) != layout.num_nodes:
+        return False
+    if layout.queries_offset + 4 * layout.num_nodes > len(begin):  # -1 where nodes have none
+        return False
+    return np.array_equal(nodes[: len(seeds)], seeds) and _are_below(nodes, num_graph_nodes)
+
+
+def _is_hop(layout: SampleLayout, hop: HopLayout, end: np.ndarray) -> bool:
+    """Returns whether ``end`` has the arrays of a hop, and these fit each other."""
+    if not (0 <= hop.num_dst <= hop.num_src <= layout.num_nodes and hop.num_edges >= 0):
+        return False
+    columns = [(hop.edge_ids_offset, 8), (hop.edge_weights_offset, 4), (hop.edge_types_offset, 4)]
+    spans = [(hop.indptr_offset, 4 * (hop.num_dst + 1)), (hop.indices_offset, 4 * hop.num_edges)]
+    spans += [(at, width * hop.num_edges) for at, width in columns if at >= 0]
+    first = layout.free_begin  # where what the layout describes goes on in ``end``
+    if not all(first <= at and at - first + size <= len(end) for at, size in spans):
+        return False
+    indptr, indices = (end[at - first : at - first + size].view(np.int32) for at, size in spans[:2])
+    ascends = indptr[0] == 0 and indptr[-1] == hop.num_edges and bool((np.diff(indptr) >= 0).all())
+    return bool(ascends) and _are_below(indices, hop.num_src)
+
+
+def _are_below(ids: np.ndarray, count: int) -> bool:
+    return not len(ids) or bool(ids.min() >= 0 and ids.max() < count)

@@ -15,7 +15,6 @@ import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.errors import ExchangeError, FrameError, LoaderConfigError
 from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.host.threads import Threads
@@ -146,9 +145,7 @@ class Owners(SamplingGroup):
             columns = hello.get("columns")
             if not isinstance(columns, list) or not set(map(str, columns)) <= set(Graph.ARRAYS):
                 raise FrameError(f"an owner says that the graph's columns are {columns!r}.")
-            whole = self.partition
-            graph = RemoteGraph(whole.num_nodes, 0, whole.fingerprint, columns, types=whole.types, clock=whole.clock)
-            self._known = _Known(graph)
+            self._known = _Known(self.partition.outline.with_columns(columns))
         return self._known
 
     @property

@@ -198,19 +198,22 @@ class Directory:
             peers = [peer for peer in self._peers.values() if peer.has(part)]
             errors = [peer.error for peer in peers]
             pause_s = min([peer.not_before for peer in peers], default=math.inf) - time.monotonic()
-        is_final = all(isinstance(error, GnnLoadError) and not isinstance(error, OSError) for error in errors)
-        if is_final and not callable(self._addresses) and errors and errors[0] is not None:
-            raise errors[0]
-        if time.monotonic() >= give_up_at or (not errors and not callable(self._addresses)):
-            states = "; ".join(f"{peer.address}: {peer.error or 'it has other parts'}" for peer in self._peers.values())
-            words, option = ("", "") if part is None else (f" of part {part}", f" --parts {part}")
-            raise OwnerLostError(
-                f"no owner{words} is left that answers ({states or 'none is known'}). Start one anywhere, gnnload own "
-                f"FOLDER{option}, at an address that this job knows, and go on from the last checkpoint."
-            )
+        is_told_anew = callable(self._addresses)
+        if errors and not is_told_anew and all(map(_is_final, errors)):
+            raise errors[0]  # type: ignore[misc]  # None is not final
+        if time.monotonic() >= give_up_at or not (errors or is_told_anew):
+            raise self._lost(part)
         time.sleep(max(min(pause_s, _LONGEST_PAUSE_S, give_up_at - time.monotonic()), 0.001))
-        if callable(self._addresses):
+        if is_told_anew:
             self._look()
+
+    def _lost(self, part: int | None) -> OwnerLostError:
+        states = "; ".join(f"{peer.address}: {peer.error or 'it has other parts'}" for peer in self._peers.values())
+        words, option = ("", "") if part is None else (f" of part {part}", f" --parts {part}")
+        return OwnerLostError(
+            f"no owner{words} is left that answers ({states or 'none is known'}). Start one anywhere, gnnload own "
+            f"FOLDER{option}, at an address that this job knows, and go on from the last checkpoint."
+        )
 
     def _open(self, peer: _Peer) -> Connection:
         connect_s = min(self._deadline_s, _CONNECT_S)
@@ -237,6 +240,11 @@ class Directory:
         if not isinstance(parts, list) or not all(type(part) is int for part in parts):
             raise ExchangeError(f"the owner at {address} does not say which parts it has.")
         return frozenset(parts)
+
+
+def _is_final(error: Exception | None) -> bool:
+    """Returns whether who answered so would answer so again."""
+    return isinstance(error, GnnLoadError) and not isinstance(error, OSError)
 
 
 def _close_all(peers: Iterable[_Peer]) -> None:

@@ -17,7 +17,7 @@ from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.owners.wire import WireRows
 from lightning_gnnload.sample.group.group import OPERATIONS, PROTOCOL, Operation, OwnedLists
 from lightning_gnnload.sample.group.messages import Message
-from lightning_gnnload.sample.parts import lists  # noqa: F401  what owners are asked for
+from lightning_gnnload.sample.parts import layer_nodes, lists  # noqa: F401  what owners are asked for
 
 ROWS = "rows"
 """The operation that gathers rows of a table, beside those of :data:`.OPERATIONS`."""

@@ -44,7 +44,7 @@ class RemoteFeatureStore(PartedFeatureStore):
 
     Example:
         >>> from lightning_gnnload.data.row_places import RowPlaces
-        >>> places = RowPlaces(np.array([0, 2]), np.array([0, 1]), 0, np.array([0]))
+        >>> places = RowPlaces.over(np.array([0, 2]), np.array([0, 1]), np.array([0, 1]), range(2))
         >>> class Owner:
         ...     def gather(self, table, rows, out, positions=None):
         ...         out[:] = rows[:, None]

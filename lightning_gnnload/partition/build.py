@@ -56,6 +56,7 @@ def partition_graph(
     phases: Sequence[str] = ("train",),
     seed: int = 0,
     features: bool = True,
+    edge_columns: Sequence[str] = (),
     overwrite: bool = False,
     progress: bool = True,
     engine: str = "local",
@@ -79,6 +80,8 @@ def partition_graph(
             edge lie with its owner, and the folder's head, which is all but the parts, holds what a trainer needs
             beside lists and rows (:attr:`.StoredPartition.graph_data`). With more, x and tables of all nodes are
             written once for all parts; tables of one node type and edge features are taken from ``data``.
+        edge_columns: with 0 hops, which of ``"edge_weight"``, ``"edge_type"`` and ``"edge_time"`` of the graph are also
+            rows of edges, so that mini-batches carry them where no graph is. Samplers then need ``edge_ids=True``.
         overwrite: replace the folder, if it is one of a partition and holds nothing else.
         progress: show bars on stderr.
         engine: ``"local"``, or ``"ray"``: the machines of a Ray cluster write the parts, several at once, the same byte
@@ -89,7 +92,8 @@ def partition_graph(
 
     Raises:
         PartitionError: more parts than training nodes, none of these, a graph that is a part itself, rows of a table
-            with hops, too many hops, a seed not in [0, 2**64); ``"ray"`` for a graph that is in no folder.
+            with hops, too many hops, a seed not in [0, 2**64), columns of edges that the graph does not have; ``"ray"``
+            for a graph that is in no folder.
         LaunchError: as :class:`.Machines` has it.
         StoreFormatError: ``folder`` exists and ``overwrite`` is false, or is not replaced, as :func:`.check_target` has
             it.
@@ -130,7 +134,7 @@ def partition_graph(
         owner = _assign(way, graph, seeds, num_parts, hops, seed, advance)
         owner, dealt, holdings = _close(graph, seeds, owner, num_parts, hops, advance)
         numbering = number_nodes(owner, num_parts)
-        data = carried(data, features=features) if hops == 0 else data
+        data = carried(data, features=features, edge_columns=edge_columns) if hops == 0 else data
         rows = OwnRows(data) if hops == 0 else None
         if machines is None:
             checksums = write_parts(target, graph, holdings, dealt, numbering, rows, advance)

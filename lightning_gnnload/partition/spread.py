@@ -10,9 +10,11 @@ from pathlib import Path
 import numpy as np
 
 from lightning_gnnload.data.graphdata import GraphData
+from lightning_gnnload.data.tables import EDGE_PREFIX, OF_ALL_EDGES
 from lightning_gnnload.errors import PartitionError
 from lightning_gnnload.host.machines import Machines
 from lightning_gnnload.partition.closure import Closure, Holdings, OwnLists
+from lightning_gnnload.partition.head import edge_columns_of
 from lightning_gnnload.partition.numbering import Numbering
 from lightning_gnnload.partition.partitioner import Advance
 from lightning_gnnload.partition.write import OwnRows, Seeds, write_one_part
@@ -47,6 +49,8 @@ class PartMachine:
             )
         self.graph = data.graph
         self.holdings = plan.holds if isinstance(plan.holds, Closure) else OwnLists(self.graph, plan.holds)
+        named = [name for name in OF_ALL_EDGES if EDGE_PREFIX + name in (plan.names or ())]
+        data.edge_tables = {**edge_columns_of(data.graph, named), **data.edge_tables}
         self.rows = None if plan.names is None else OwnRows(data, plan.names)
 
     def write(self, part: int) -> int:

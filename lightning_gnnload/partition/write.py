@@ -14,12 +14,14 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.arrays import tensor_view
+from lightning_gnnload.data.derived import run_bounds
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.data.selected import SelectedFeatureStore
-from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
+from lightning_gnnload.data.types import EdgeType
 from lightning_gnnload.partition.closure import Holdings
 from lightning_gnnload.partition.lists import edge_chunks, list_degrees
 from lightning_gnnload.partition.numbering import Numbering
@@ -36,7 +38,7 @@ from lightning_gnnload.storage.folders import (
 from lightning_gnnload.storage.graphs import RANKED, data_arrays, described_data, first_nodes, stores_by_array
 from lightning_gnnload.storage.manifest import part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder
-from lightning_gnnload.storage.parts import LIST_STARTS, manifest_checksum
+from lightning_gnnload.storage.parts import LIST_STARTS, RUN_STARTS, manifest_checksum
 from lightning_gnnload.storage.tables import quantized_dtypes, raw_stores, table_name
 
 Column = Callable[[np.ndarray], np.ndarray]
@@ -133,7 +135,12 @@ class OwnRows:
             if names is None or name in names
         }
         self._firsts = {table_name(name): first for name, first in first_nodes(data).items()}
-        self._of_edges = set(data.edge_stores)
+        self._of_edges = data.edge_stores.keys()
+        self._types_of_edges = {
+            EDGE_PREFIX + name: table.edge_type
+            for name, table in data.edge_tables.items()
+            if isinstance(table, EdgeTable)
+        }
 
     def described(self) -> dict[str, Any]:
         """Returns what the manifest says of the whole tables: the dtype and shape of each, by its array's name."""
@@ -147,9 +154,7 @@ class OwnRows:
         entries = {}
         for name, store in self._stores.items():
             if name in self._of_edges:
-                indptr = self._graph.indptr
-                degrees = indptr[own_nodes + 1] - indptr[own_nodes]
-                num_rows, chunks = int(degrees.sum()), self._edge_chunks(store, own_nodes, degrees)
+                num_rows, chunks = self._own_edges(store, own_nodes, self._types_of_edges.get(name))
             else:
                 first = self._firsts.get(name) or 0
                 low, high = np.searchsorted(own_nodes, (first, first + store.shape[0]))
@@ -158,13 +163,30 @@ class OwnRows:
             entries[name] = _write(folder, name, store.dtype, (num_rows, *store.row_shape), chunks)
         return entries
 
-    def _edge_chunks(self, store: FeatureStore, nodes: np.ndarray, degrees: np.ndarray) -> Iterator[memoryview]:
-        order = self._graph.flat_order
-        chunk_edges = max(CHUNK_BYTES // max(store.row_bytes, 8), 1)
-        for edges, _ in edge_chunks(self._graph.indptr, nodes, degrees, chunk_edges):
-            out = torch.empty(len(edges), store.shape[1], dtype=store.dtype)
-            store.gather(tensor_view(edges if order is None else order[edges].astype(np.int64)), out)
-            yield raw_bytes(out)
+    def _own_edges(
+        self, store: FeatureStore, own_nodes: np.ndarray, edge_type: EdgeType | None
+    ) -> tuple[int, Iterator[memoryview]]:
+        """Returns the number of rows, and the rows, of the edges of own nodes' lists: all, or those of one type."""
+        graph, number = self._graph, None
+        begins, stops = graph.indptr[:-1], graph.indptr[1:]
+        if edge_type is not None:
+            types, run_ptr = graph.types, graph.run_ptr
+            assert types is not None
+            assert run_ptr is not None
+            number, targets = types.edge_type_number(edge_type), types.range_of(edge_type[2])
+            begins, stops = (bounds.astype(np.int64) for bounds in run_bounds(types, run_ptr, number))
+            low, high = np.searchsorted(own_nodes, (targets.start, targets.stop))
+            own_nodes = own_nodes[low:high] - targets.start
+        degrees = stops[own_nodes] - begins[own_nodes]
+
+        def chunks() -> Iterator[memoryview]:
+            chunk_edges = max(CHUNK_BYTES // max(store.row_bytes, 8), 1)
+            for edges, _ in edge_chunks(begins, own_nodes, degrees, chunk_edges):
+                out = torch.empty(len(edges), store.shape[1], dtype=store.dtype)
+                store.gather(tensor_view(graph.edge_rows(edges, number)), out)
+                yield raw_bytes(out)
+
+        return int(degrees.sum()), chunks()
 
 
 def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
@@ -173,7 +195,9 @@ def write_head(folder: Path, data: GraphData) -> dict[str, Any]:
     graph, arrays = data.graph, data_arrays(data)
     arrays.pop(RANKED, None)  # which is written with the numbering, whatever parts hold
     arrays["out_degrees"] = tensor_view(graph.out_degrees().astype(_index_dtype(graph.num_edges)))
-    if data.edge_stores:
+    if graph.run_ptr is not None:  # by which the types of edges are known, too
+        arrays[RUN_STARTS] = tensor_view(graph.run_ptr)
+    elif data.edge_stores:
         arrays[LIST_STARTS] = tensor_view(graph.indptr)
     for name, array in raw_stores(stores_by_array(data)).items():
         if isinstance(array, torch.Tensor):  # the scale and offset of a quantised table

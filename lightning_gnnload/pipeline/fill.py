@@ -15,7 +15,7 @@ from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column, Header, hop_spans
 from lightning_gnnload.data.tables import EDGE_PREFIX, EdgeTable, NodeTable
 from lightning_gnnload.errors import SamplerConfigError
-from lightning_gnnload.ops import SampleLayout, gather_rows
+from lightning_gnnload.ops import SampleLayout
 from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 
@@ -171,7 +171,7 @@ class _HopEdges:
     @cached_property
     def rows(self) -> torch.Tensor:
         """The rows of tables of all edges, int64."""
-        return _rows_at(self._ids, self._graph.flat_order)
+        return torch.from_numpy(self._graph.edge_rows(self._ids))
 
     @cached_property
     def _types(self) -> np.ndarray:
@@ -191,7 +191,6 @@ class _HopEdges:
 
     def of_type(self, part: int) -> tuple[torch.Tensor, np.ndarray, dict[Axis, int]]:
         """Returns the table rows of one edge type, each edge's position in its hop, and the count of each hop."""
-        assert self._graph.edge_order is not None
         by_type, ptr = self._by_type
         edges = by_type[ptr[part] : ptr[part + 1]]
         positions, counts = edges.copy(), {EDGES._replace(part=part): len(edges)}
@@ -199,13 +198,4 @@ class _HopEdges:
             first, last = np.searchsorted(edges, (span.start, span.stop)).tolist()
             positions[first:last] = edges[first:last] - span.start
             counts[Axis("edge", hop, part)] = last - first
-        return _rows_at(self._ids[edges], self._graph.edge_order), positions, counts
-
-
-def _rows_at(edges: np.ndarray, order: np.ndarray | None) -> torch.Tensor:
-    """Returns the rows of tables of these edges, int64; where there is no order, these are the edges."""
-    if order is None:
-        return torch.from_numpy(edges)
-    rows = np.empty(len(edges), order.dtype)
-    gather_rows(order, edges, rows)  # each is a miss of the caches
-    return torch.from_numpy(rows.astype(np.int64, copy=False))
+        return torch.from_numpy(self._graph.edge_rows(self._ids[edges], part)), positions, counts

@@ -252,6 +252,7 @@ class Job:
     stall_timeout_s: float
     setup_timeout_s: float
     takeover: bool
+    queue_secret: str | None = field(default=None, repr=False)
 
     @property
     def role(self) -> Role:

@@ -37,6 +37,7 @@ from lightning_gnnload.pyg.keywords import drawn_seed
 from lightning_gnnload.pyg.outputs import metadata_of
 from lightning_gnnload.pyg.sampler import GnnloadSampler
 from lightning_gnnload.pyg.threads import ThreadedLoader
+from lightning_gnnload.pyg.topology import refuse_partition
 from lightning_gnnload.sample.base import Sampler, draw_here, thread_workspace
 
 _STRUCTURE = ("edge_index", "adj_t", "num_nodes", "batch", "ptr")
@@ -95,6 +96,7 @@ class ShaDowKHopSampler(ThreadedLoader, pyg.ShaDowKHopSampler):
         seed: int | None = None,
         **kwargs: Any,
     ) -> None:
+        refuse_partition("ShaDowKHopSampler", data)
         if not isinstance(data, Data):
             raise GraphDataError(
                 f"ShaDowKHopSampler takes a Data, not a {type(data).__name__}. NeighborLoader(..., disjoint=True, "

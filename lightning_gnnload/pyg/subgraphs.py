@@ -20,6 +20,7 @@ from lightning_gnnload.host.threads import Threads, set_up_first
 from lightning_gnnload.pyg.attributes import Attributes, describe_omitted
 from lightning_gnnload.pyg.epochs import EpochRows
 from lightning_gnnload.pyg.outputs import NEW_MEMORY
+from lightning_gnnload.pyg.topology import refuse_partition
 from lightning_gnnload.sample.base import thread_workspace
 
 
@@ -67,6 +68,7 @@ class InducedLoader(SubgraphLoader):
 
 def check_data(name: str, data: Any) -> None:
     """Raises GraphDataError for what is no Data with an ``edge_index`` on the CPU whose ends are nodes."""
+    refuse_partition(name, data)
     if not isinstance(data, Data):
         raise GraphDataError(
             f"{name} takes a Data, not a {type(data).__name__}. Give data.to_homogeneous(), or take NeighborLoader or "

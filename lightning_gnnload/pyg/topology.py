@@ -11,6 +11,7 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from lightning_gnnload.adapters.columns import UNTYPED, graph_of_columns
 from lightning_gnnload.adapters.pyg.stores import count_nodes, edges_of_store, stores_of
 from lightning_gnnload.data.graph import Graph
+from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
 from lightning_gnnload.pyg.compat import num_nodes
 
@@ -52,10 +53,20 @@ def topology_of(
         features, graph = data
         if isinstance(features, FeatureStore) and isinstance(graph, GraphStore):
             return _read_stores(features, graph, time_attr, weight_attr, direction)
+    refuse_partition("PyG's loaders", data)
     raise GraphDataError(
         f"a Data, a HeteroData, or a pair of a FeatureStore and a GraphStore is needed, but a {type(data).__name__} "
         "was given."
     )
+
+
+def refuse_partition(name: str, data: Any) -> None:
+    """Raises GraphDataError for a partition, whose lists lie in parts."""
+    if isinstance(data, Partition):
+        raise GraphDataError(
+            f"{name}: graphs in memory are needed, but a partition was given. GraphDataModule(partition, sampler, "
+            "graph='remote', features='remote', batch_format='pyg') makes PyG's mini-batches of its parts."
+        )
 
 
 def turned(edge_type: EdgeType, direction: Direction) -> EdgeType:

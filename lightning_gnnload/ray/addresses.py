@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import secrets
 from typing import Any
 
 from ray.train.backend import Backend
@@ -11,8 +12,8 @@ from ray.train.torch import TorchConfig
 from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.ray.compat import get_address_and_port, set_rank_variables
 
-_is_told = False
-"""Whether this process is a worker that has been told its rank and rank 0's address."""
+_secret = ""
+"""What the ranks of one start share, and nobody else; empty in a process that was not told where they meet."""
 
 
 class FactoredTorchConfig(TorchConfig):
@@ -20,7 +21,8 @@ class FactoredTorchConfig(TorchConfig):
 
     Ray's own TorchConfig forms a process group of all workers, samplers among them, at the port where the trainers
     would form theirs. This one tells each worker its rank and where rank 0 is, by the environment variables that
-    torchrun sets. The backend and the time limit of the trainers' group are arguments of the strategy
+    torchrun sets; and a secret, made anew for each start, by which ranks of several machines and owners know each
+    other. The backend and the time limit of the trainers' group are arguments of the strategy
     (``process_group_backend``, ``timeout``).
 
     Example:
@@ -46,20 +48,22 @@ class _AddressBackend(Backend):
 
     def on_start(self, worker_group: Any, backend_config: Any) -> None:
         address, port = worker_group.execute_single(0, get_address_and_port)
-        worker_group.execute(_tell, address=address, port=port)
+        worker_group.execute(_tell, address=address, port=port, secret=secrets.token_urlsafe(32))
 
 
-def _tell(address: str, port: int) -> None:
-    global _is_told
+def _tell(address: str, port: int, secret: str) -> None:
+    global _secret
     os.environ.update(MASTER_ADDR=address, MASTER_PORT=str(port))
     set_rank_variables()
-    _is_told = True
+    _secret = secret
 
 
-def check_told() -> None:
-    """Raises LaunchError: Ray Train has not told this worker where the ranks meet."""
-    if not _is_told:
+def ranks_secret() -> str:
+    """Returns the secret of the ranks that Ray Train has started together. Raises LaunchError: it has not told this
+    worker where they meet."""
+    if not _secret:
         raise LaunchError(
             "RayFactoredStrategy forms the trainers' process group, without samplers, but Ray has formed one of all "
             "workers. Start them by TorchTrainer(..., torch_config=FactoredTorchConfig()), of lightning_gnnload.ray."
         )
+    return _secret

@@ -1,8 +1,9 @@
 """Ray Train's functions that wait for all workers: trainers call them, and samplers answer each call.
 
 Ray counts samplers among its workers, and ``ray.train.report`` returns in a trainer only when each worker has called
-it. So the first trainer of each machine tells the machine's samplers of a call before it makes it, over the queue's
-connection, in whose order the end of training comes last: samplers call as often as trainers do, and never once more.
+it. So the first trainer of each machine tells the machine's samplers of a call before it makes it, and the first of all
+those on machines of their own, over the queue's connection, in whose order the end of training comes last: samplers
+call as often as trainers do, and never once more.
 """
 
 from __future__ import annotations
@@ -28,10 +29,10 @@ _ANSWERS: dict[str, Callable[[Any], Any]] = {
 
 
 class _AnnouncedFunctions:
-    """Ray Train's functions in a trainer that tells the samplers of each call which waits for all workers."""
+    """Ray Train's functions in a trainer that tells samplers of each call which waits for all workers."""
 
-    def __init__(self, batches: BatchQueue, functions: Any) -> None:
-        self._batches = batches
+    def __init__(self, batches: BatchQueue, num_samplers: int, functions: Any) -> None:
+        self._batches, self._num_samplers = batches, num_samplers
         self._functions = functions
 
     def __getattr__(self, name: str) -> Any:
@@ -40,7 +41,7 @@ class _AnnouncedFunctions:
 
     def _announced(self, name: str, function: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **kwargs: Any) -> Any:
-            for sampler in range(self._batches.num_samplers):
+            for sampler in range(self._num_samplers):
                 self._batches.send(sampler, "collective", name=name)
             return function(*args, **kwargs)
 
@@ -48,9 +49,9 @@ class _AnnouncedFunctions:
 
 
 @contextmanager
-def announced_to(batches: BatchQueue) -> Iterator[None]:
-    """Tells the samplers of a queue what this trainer calls meanwhile."""
-    with replaced_functions(partial(_AnnouncedFunctions, batches)):
+def announced_to(batches: BatchQueue, num_samplers: int) -> Iterator[None]:
+    """Tells the first samplers of a queue what this trainer calls meanwhile."""
+    with replaced_functions(partial(_AnnouncedFunctions, batches, num_samplers)):
         yield
 
 

@@ -10,14 +10,39 @@ from contextlib import contextmanager
 from typing import Any
 
 import ray
-from ray.train._internal.utils import get_address_and_port as get_address_and_port
-from ray.train.torch.config import _set_torch_distributed_env_vars as set_rank_variables
-from ray.train.v2._internal.constants import is_v2_enabled
-from ray.train.v2._internal.execution import train_fn_utils
 
 from lightning_gnnload.errors import LaunchError
 
-__all__ = ["get_address_and_port", "replaced_functions", "set_rank_variables", "train_context", "train_functions"]
+OLDEST = 2, 51
+"""The first with the second version of Ray Train by default."""
+
+if tuple(map(int, ray.__version__.split(".")[:2])) < OLDEST:
+    raise LaunchError(
+        f"lightning_gnnload.ray needs Ray {OLDEST[0]}.{OLDEST[1]} or newer, but Ray {ray.__version__} is installed: "
+        f"pip install -U 'lightning-gnnload[ray]', on all machines of the cluster."
+    )
+
+try:
+    from ray.train._internal.utils import get_address_and_port as get_address_and_port
+    from ray.train.torch.config import _set_torch_distributed_env_vars as set_rank_variables
+    from ray.train.v2._internal.constants import is_v2_enabled
+    from ray.train.v2._internal.execution import train_fn_utils
+except ImportError as error:
+    if "ray[train]" in str(error):  # Ray is here without what its extra brings
+        raise
+    raise LaunchError(
+        f"Ray {ray.__version__} has changed what lightning_gnnload.ray relies on ({error}): install a newer "
+        f"lightning-gnnload, or Ray 2.60, with which this one was tested."
+    ) from error
+
+__all__ = [
+    "get_address_and_port",
+    "is_worker",
+    "replaced_functions",
+    "set_rank_variables",
+    "train_context",
+    "train_functions",
+]
 
 if not is_v2_enabled():
     raise LaunchError(
@@ -40,6 +65,15 @@ def train_functions() -> Any:
 def train_context() -> Any:
     """What Ray Train tells a worker of its place. Raises LaunchError: this process is no worker of Ray Train."""
     return train_functions().get_context()
+
+
+def is_worker() -> bool:
+    """Whether this process is a worker of Ray Train."""
+    try:
+        train_functions()
+    except LaunchError:
+        return False
+    return True
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
 from typing import Any, Literal
 
 import torch
@@ -13,15 +12,16 @@ from ray.train import lightning as ray_lightning  # first: ``plugin.compat`` fol
 from ray.train import torch as ray_torch
 
 from lightning_gnnload.errors import LaunchError, LightningCompatibilityError, RoleConfigError
-from lightning_gnnload.pipeline.queue.depth import FIRST
 from lightning_gnnload.pipeline.queue.service import SamplerService
 from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.plugin.compat import PACKAGE_VARIABLE, environments, pl
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.plugin.strategy.ranks import datamodule_in
-from lightning_gnnload.ray.addresses import check_told
+from lightning_gnnload.ray.addresses import ranks_secret
 from lightning_gnnload.ray.collectives import announced_to, answered_beside
-from lightning_gnnload.ray.compat import train_context
+from lightning_gnnload.ray.command import start_command
+from lightning_gnnload.ray.compat import is_worker, train_context
 from lightning_gnnload.ray.owner_actors import OwnerActors
 from lightning_gnnload.settings import check_whole_number
 
@@ -48,23 +48,21 @@ _OF_RAY = {
 
 
 class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
-    """FactoredStrategy within a function that Ray Train runs in each worker: of each machine's workers, the last
-    ``samplers`` sample and the others train.
+    """FactoredStrategy within a function that Ray Train runs in each worker, on machines that Ray chooses.
 
     The Trainer needs no ``devices``, ``num_nodes`` and plugins: these are Ray's, which places workers by its
     ScalingConfig, as many on each machine. A sampler feeds the trainers of its machine, so its workers belong together
-    (``placement_strategy="PACK"``). Samplers call ``ray.train.report`` whenever trainers do, as Ray waits for all
-    workers there. When a rank is lost, Ray starts all of them again, and training goes on from the checkpoint that was
-    reported last (:class:`.RayReportCallback`).
+    (``placement_strategy="PACK"``); those of ``sampler_nodes``, trainers of others. Samplers call ``ray.train.report``
+    whenever trainers do, as Ray waits for all workers there. When a rank is lost, or its machine, Ray starts all of
+    them again, and training goes on from the checkpoint that was reported last (:class:`.RayReportCallback`).
 
     Args:
-        samplers, staleness, switching, queue_depth: as in :class:`.FactoredStrategy`.
-        owners: how many owners Ray starts, for data with ``graph="remote"`` or ``features="remote"``, one on each
-            machine that has Ray's custom resource ``storage``; without that resource, anywhere. The partition's folder
-            lies there under the path that the data module was given. Ray starts an owner again that is lost, and
-            training goes on meanwhile with mini-batches that are made. They end with the run.
-        **factored: other arguments of FactoredStrategy and Lightning's DDPStrategy, except ``trainers``, ``takeover``,
-            ``start_method``, ``cluster_environment`` and ``parallel_devices``, which Ray decides on.
+        samplers, **settings: arguments of FactoredStrategy and Lightning's DDPStrategy, except ``trainers``,
+            ``takeover``, ``start_method``, ``cluster_environment`` and ``parallel_devices``, which Ray decides on.
+        owners: how many owners Ray starts, for data with ``graph="remote"`` or ``features="remote"``: on the machines
+            that have Ray's custom resource ``storage`` in turn; without that resource, on all. The partition's folder
+            lies there under the path that the data module was given. Ray starts an owner again that is lost, elsewhere
+            if its machine is, and training goes on with the same mini-batches. They end with the run.
 
     Raises:
         LaunchError: the process is no worker of Ray Train, or was not started with :class:`.FactoredTorchConfig`.
@@ -82,20 +80,15 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
 
     strategy_name = "ray_factored"
 
-    def __init__(
-        self,
-        samplers: int | Literal["auto"] = 1,
-        staleness: int = 0,
-        switching: bool | int = False,
-        queue_depth: int | Literal["auto"] = FIRST,
-        *,
-        owners: int = 0,
-        **factored: Any,
-    ) -> None:
+    def __init__(self, samplers: int | Literal["auto"] = 1, *, owners: int = 0, **settings: Any) -> None:
         check_whole_number("owners", owners, RoleConfigError, least=0)
-        for name, reason in _OF_RAY.items():
-            if factored.pop(name, None) is not None:
-                raise RoleConfigError(f"RayFactoredStrategy has no {name}: {reason}. Leave it out.")
+        for name in _OF_RAY.keys() & settings.keys():
+            if settings[name] not in (
+                None,
+                "popen",
+            ):  # the default, which a configuration names: scripts go on after a call
+                raise RoleConfigError(f"RayFactoredStrategy has no {name}: {_OF_RAY[name]}. Leave it out.")
+            del settings[name]
         context = train_context()
         here, everywhere = context.get_local_world_size(), context.get_world_size()
         if everywhere % here:
@@ -109,7 +102,7 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         self._owner_actors: OwnerActors | None = None
         self._num_workers_here = here
         self._num_machines = everywhere // here
-        super().__init__(samplers, staleness, switching, queue_depth, takeover=False, **factored)
+        super().__init__(samplers, takeover=False, **settings)
 
     # What Ray decides, whatever the Trainer sets.
 
@@ -158,8 +151,17 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         self._rays_environment: Any = environment if is_rays else ray_lightning.RayLightningEnvironment()
 
     def _configure_launcher(self) -> None:
-        check_told()
+        ranks_secret()
         super()._configure_launcher()
+
+    @classmethod
+    def start_command(cls, arguments: Sequence[str], trainer: Mapping[str, Any]) -> bool:
+        """What ``gnnload`` calls before it makes this strategy: has Ray's workers run the command, unless this process
+        is one of them; returns whether they did. See :func:`.command.start_command`."""
+        if is_worker():
+            return False
+        start_command(arguments, trainer)
+        return True
 
     # Owners, which the data module finds by these two names.
 
@@ -169,8 +171,12 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
 
     @property
     def owner_secret(self) -> str | None:
-        """The secret that they share with the ranks."""
-        return None if self._owner_actors is None else self._owner_actors.secret
+        """The secret that they share with the ranks; None where they are not of this strategy."""
+        return None if self._owner_actors is None else ranks_secret()
+
+    @property
+    def queue_secret(self) -> str | None:
+        return ranks_secret()
 
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.owners:
@@ -178,16 +184,15 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         return super().play(trainer, session, function, *args, **kwargs)
 
     def _start_owners(self, datamodule: Any) -> None:
-        partition = getattr(getattr(datamodule, "owners", None), "setting", None)
-        folder = getattr(partition, "folder", partition)
-        if folder is None:
+        if not isinstance(datamodule, GraphDataModule) or not datamodule.owners.is_asked:
             raise LaunchError(
                 f"RayFactoredStrategy(owners={self.owners}) starts the owners of a partition's folder, but the Trainer "
-                f"was called with data that name none. Give GraphDataModule(load_partition(folder), ..., "
-                f"graph='remote', features='remote')."
+                f"was called with data that ask for none. Give GraphDataModule(load_partition(folder), ..., "
+                f"features='remote')."
             )
-        if self._owner_actors is None or self._owner_actors.folder != Path(folder):
-            self._owner_actors = OwnerActors.start(Path(folder), self.owners, self.connect_timeout_s)
+        partition = datamodule.owners.open_partition()
+        if self._owner_actors is None or self._owner_actors.folder != partition.folder:
+            self._owner_actors = OwnerActors.start(partition, self.owners, ranks_secret(), self.connect_timeout_s)
 
     # Samplers are workers of Ray Train, too.
 
@@ -195,4 +200,7 @@ class RayFactoredStrategy(FactoredStrategy, ray_lightning.RayDDPStrategy):
         return answered_beside(service)
 
     def beside_training(self, queue: BatchQueue) -> AbstractContextManager[None]:
-        return announced_to(queue) if self.local_rank == 0 else nullcontext()
+        if self.local_rank:
+            return nullcontext()
+        # Those of other machines hear all trainers: the first tells them.
+        return announced_to(queue, queue.num_samplers if self.is_global_zero else self.roles.num_samplers)

@@ -1,7 +1,8 @@
 """LayerSampler: layer-wise sampling, a budget for each hop instead of a fanout for each node.
 
-Over lists that lie with several ranks, edges are drawn without moving them (:mod:`.layer_apart`). Where nodes are
-drawn by their importance to a layer, all its lists count, and are pulled. (Owners could send sums of importances
+Over lists that lie with several ranks, edges are drawn without moving them (:mod:`.layer_apart`), and so are nodes by
+their importance to the whole graph (:mod:`.layer_nodes`). Where nodes are drawn by their importance to a layer, all its
+lists count, and are pulled. (Owners could send sums of importances
 instead. But nodes stand in line by where they first occur in the lists, so each would send a node, its sum and its
 first place, in 16 bytes: more than the lists, of 4 bytes an edge, unless a node is in four of a layer's lists. In
 power-law graphs it is in one to three.)
@@ -24,6 +25,7 @@ from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.hops import lay_hops, list_columns, pull_lists
 from lightning_gnnload.sample.parts.layer_apart import LayerApart
+from lightning_gnnload.sample.parts.layer_nodes import LayerNodes
 from lightning_gnnload.sample.parts.lists import HopEdges, draw_hop
 
 if TYPE_CHECKING:
@@ -160,40 +162,33 @@ class LayerSampler(Sampler):
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does.
 
-        Raises:
-            SamplerConfigError: ``method="fastgcn"``.
-
         Source: DSP (PPoPP'23), section 4.2.
         """
-        if self.method == "fastgcn":
-            raise SamplerConfigError(
-                f"{self} draws by importance to the whole graph, which no rank holds. Give method='ladies' or 'dsp'; "
-                "FastGCN's is for graphs that are small enough to be sampled whole."
-            )
         columns = list_columns(self, group)
         names = np.asarray(group.partition.node_ids)
+        settings = {name: getattr(self, name) for name in ("replace", "normalize", "edge_ids")}
+        settings["weighted"] = "edge_weight" in columns
+        layer_nodes = LayerNodes(group, keep_known=self.keep_known, **settings)
+
+        def draw_apart(nodes: np.ndarray, first: int, budget: int, key: DrawKey) -> HopEdges | None:
+            """Draws a layer of which not all is taken, without moving its lists; None where these are to be pulled."""
+            if self.method == "fastgcn":
+                return layer_nodes.draw(nodes, first, budget, key, paradigm)
+            if self.method == "ladies" or paradigm == "pull":
+                return None
+            # Draws are named by the first seed's id in the whole graph, as they are without parts.
+            return LayerApart(group, nodes[first:], budget, key, int(names[nodes[0]]), **settings).draw()
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             budget = self.budgets[hop]
-            if self.method == "dsp" and paradigm == "push" and budget > 0 and len(nodes) > first:
-                # Draws are named by the first seed's id in the whole graph, as they are without parts.
-                layer = LayerApart(
-                    group,
-                    nodes[first:],
-                    budget,
-                    key,
-                    int(names[nodes[0]]),
-                    replace=self.replace,
-                    normalize=self.normalize,
-                    edge_ids=self.edge_ids,
-                    weighted="edge_weight" in columns,
-                )
-                if (layer_edges := layer.draw()) is not None:
-                    return layer_edges
+            if budget > 0 and len(nodes) > first and (layer_edges := draw_apart(nodes, first, budget, key)) is not None:
+                return layer_edges
             graph, new_ids = pull_lists(group, nodes, columns, num_drawn=first)
             # A copy, as several threads may lay batches by this sampler at once.
             one = copy(self)
             one.budgets, one.expand, one._num_drawn = [budget], "all", first
+            if self.method == "fastgcn":  # of which all is taken, as LADIES does
+                one.budgets, one.method = [ops.WHOLE_LAYER], "ladies"
             edges = draw_hop(one, graph, np.arange(len(nodes)), key)
             return HopEdges(**{**edges.arrays(), "counts": edges.counts[first:], "neighbors": new_ids[edges.neighbors]})
 

@@ -22,12 +22,16 @@ def check_metapath(metapath: Any) -> list[Any]:
     return list(metapath)
 
 
-def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> WalkRuns:
-    """Returns the runs of lists that walks along a metapath leave nodes by.
+def walk_length(length: int | None, metapath: Any) -> int:
+    """Returns the steps of a walk, or its rounds; SamplerConfigError: nothing says how many."""
+    if length is None and metapath is None:
+        raise SamplerConfigError("random_walk needs a length, the steps of a walk, or a metapath, which names them.")
+    return 1 if length is None else length
 
-    Walks go along in-edges: the first edge type ends in the starts' node type, each further one in that which the step
-    before has reached. With ``returns``, the last step must reach the starts' type again. Raises SamplerConfigError for
-    a graph without these types, and for steps that do not follow each other or do not return.
+
+def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> WalkRuns:
+    """Returns the runs of lists that walks along a metapath leave nodes by; SamplerConfigError as
+    :func:`metapath_steps`.
 
     Example:
         >>> buys, rev_buys = ("user", "buys", "item"), ("item", "rev_buys", "user")
@@ -35,7 +39,20 @@ def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> Wa
         >>> metapath_runs(graph, [buys, rev_buys], returns=True).starts
         range(2, 5)
     """
-    types = graph.types
+    types, steps = metapath_steps(graph.types, metapath, returns=returns)
+    first, stride = zip(*(_runs_of(types, step) for step in steps), strict=True)
+    return WalkRuns(graph.typed_lists.run_ptr, first, stride, starts_of(types, steps))
+
+
+def metapath_steps(types: GraphTypes | None, metapath: Sequence[Any], *, returns: bool) -> tuple[GraphTypes, list[int]]:
+    """Returns the types of a graph, and by their numbers the edge types that walks along a metapath take.
+
+    Walks go along in-edges: the first edge type ends in the starts' node type, each further one in that which the step
+    before has reached. With ``returns``, the last step must reach the starts' type again.
+
+    Raises:
+        SamplerConfigError: a graph without these types, steps that do not follow each other or do not return.
+    """
     if types is None:
         raise SamplerConfigError(
             "a metapath names edge types, but the graph has no types of nodes: build it with Graph.from_hetero, or "
@@ -56,8 +73,12 @@ def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> Wa
             f"the metapath leads from {endpoints[0][0]!r} to {endpoints[-1][1]!r}, but a walk of several rounds, and "
             f"one whose visits count, must come back to {endpoints[0][0]!r}: add steps that lead there."
         )
-    first, stride = zip(*(_runs_of(types, step) for step in steps), strict=True)
-    return WalkRuns(graph.typed_lists.run_ptr, first, stride, types.range_of(endpoints[0][0]))
+    return types, steps
+
+
+def starts_of(types: GraphTypes, steps: Sequence[int]) -> range:
+    """Returns the nodes that walks by these edge types begin at: those that the first one ends in."""
+    return types.range_of(types.edge_types[steps[0]][2])
 
 
 def _runs_of(types: GraphTypes, edge_type: int) -> tuple[int, int]:

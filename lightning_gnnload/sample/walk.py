@@ -17,9 +17,9 @@ from lightning_gnnload.ops import Draw, DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.metapath import check_metapath, metapath_runs
+from lightning_gnnload.sample.metapath import check_metapath, metapath_runs, walk_length
 from lightning_gnnload.sample.naming import local_seeds
-from lightning_gnnload.sample.parts.collective_walks import walk_together
+from lightning_gnnload.sample.parts.collective_walks import walk_together, walks_along
 from lightning_gnnload.sample.parts.hops import lay_hops
 from lightning_gnnload.sample.parts.lists import HopEdges, walk_table
 from lightning_gnnload.sample.presence import presence_by_walks
@@ -91,14 +91,13 @@ def random_walk(
         >>> random_walk(bought, [bought.types.range_of("item")[2]], metapath=["buys", "is"]).tolist()
         [[4, 0, 1]]
     """
-    if length is None and metapath is None:
-        raise SamplerConfigError("random_walk needs a length, the steps of a walk, or a metapath, which names them.")
+    num_steps = walk_length(length, metapath)
     if graph.clock is not None:
         raise SamplerConfigError(
             "random_walk ignores times, but the graph has them: it would walk to the future. Take NeighborSampler, or "
             "build the graph without times."
         )
-    walks, runs = Walks(1 if length is None else length, num_walks, termination_prob, restart_prob), None
+    walks, runs = Walks(num_steps, num_walks, termination_prob, restart_prob), None
     if metapath is not None:
         runs = metapath_runs(graph, check_metapath(metapath), returns=walks.length > 1)
         walks = replace(walks, length=walks.length * len(runs.first))
@@ -265,17 +264,19 @@ class RandomWalkSampler(Sampler):
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does: all ranks walk, this one takes the nodes visited most often."""
-        if self.metapath is not None:
-            raise SamplerConfigError(f"{self} cannot be sampled collectively: parts of a graph have no metapaths.")
+        rounds = replace(self.walks, length=self.walks.length // len(self.metapath or [None]))
+        walks, steps = walks_along(group, rounds, self.metapath, returns=True)
+        steps_a_round = 1 if steps is None else len(steps)
         node_ids, new_ids = np.asarray(group.partition.node_ids), np.asarray(group.partition.new_ids)
 
         def draw(hop: int, nodes: np.ndarray, first: int, key: DrawKey) -> HopEdges:
             frontier = nodes[first:]
-            traces = walk_together(group, frontier, self.walks, key, paradigm, self.weighted)
-            # The first column is left out: to begin at a node is no visit to it.
+            traces = walk_together(group, frontier, walks, key, paradigm, weighted=self.weighted, steps=steps)
+            # Nodes at the end of a round are visited; to begin at a node is no visit to it.
+            visits = np.ascontiguousarray(traces[:, steps_a_round::steps_a_round])
             counts, neighbors, weights = ops.rank_visits(
                 node_ids[frontier],
-                np.ascontiguousarray(traces[:, 1:]).reshape(len(frontier), self.walks.num_walks * self.walks.length),
+                visits.reshape(len(frontier), walks.num_walks * rounds.length),
                 num_neighbors=self.num_neighbors,
                 include_self=self.include_self,
                 normalize=self.normalize,

@@ -24,6 +24,7 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.graphdata import SPLITS, GraphData
 from lightning_gnnload.data.parted import PartedFeatureStore
 from lightning_gnnload.data.partition import Part, Partition
+from lightning_gnnload.data.remote_graph import RemoteGraph
 from lightning_gnnload.data.selected import select_rows
 from lightning_gnnload.data.tables import NodeTable, as_store
 from lightning_gnnload.errors import (
@@ -81,6 +82,10 @@ class StoredPartition(Partition):
             raise StoreFormatError(f"{self.folder} is broken: {error} Make the partition again.") from error
         data.folder, data.folder_fingerprint = self.folder, self.folder_fingerprint
         return data
+
+    @cached_property
+    def outline(self) -> RemoteGraph:
+        return super().outline if self.head is None else self.head.outline(self)
 
     @property
     def parts_here(self) -> list[int]:
@@ -154,9 +159,10 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
             )
         _check_node_time(node_time, manifest["num_nodes"], clock)
         parted = parted_tables(path / MANIFEST, described, manifest, numbering, arrays)
-        elsewhere = {name: PartedFeatureStore(table, _store_of(lambda: parts, name)) for name, table in parted.items()}
-        stores = open_stores(folder, arrays, features, elsewhere)
         y, new_ids = arrays.get("y"), numbering["new_ids"]
+        parts = StoredParts(duplicate, described, numbering, y, types, clock, parted, features)
+        elsewhere = {name: PartedFeatureStore(table, _store_of(parts, name)) for name, table in parted.items()}
+        stores = open_stores(folder, arrays, features, elsewhere)
         if y is not None and (y.ndim == 0 or len(y) != len(new_ids)):
             raise GraphDataError(f"labels y are {list(y.shape)}, but {len(new_ids)} are needed, one a node.")
         x = {"x": stores.by_array["x"]} if "x" in stores.by_array else {}
@@ -167,12 +173,11 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
         }
     except (GraphDataError, GraphFormatError, OSError) as error:
         raise broken_folder(folder, error, "Make the partition again.") from error
-    parts = StoredParts(duplicate, described, numbering, by_node.get("x"), y, types, clock, parted, features)
     if verify:
         parts.verify()
     return StoredPartition(
         **numbering,
-        parts=parts,
+        parts=parts.with_features(by_node.get("x")),
         **{name: described[name] for name in ("hops", "method", "fingerprint", "settings", "report")},
         x=by_node.pop("x", None),
         tables=by_node,
@@ -187,8 +192,8 @@ def _open(folder: OpenFolder, verify: bool, features: Literal["mapped", "disk"])
     )
 
 
-def _store_of(parts: Callable[[], Sequence[Part]], name: str) -> Callable[[int], FeatureStore]:
-    return lambda number: parts()[number].stores[name]
+def _store_of(parts: Sequence[Part], name: str) -> Callable[[int], FeatureStore]:
+    return lambda number: parts[number].stores[name]
 
 
 def _by_node(name: str, store: Any, new_ids: np.ndarray, *, is_parted: bool) -> FeatureStore:

@@ -6,6 +6,8 @@ import threading
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from copy import copy
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, Literal, overload
 
@@ -27,8 +29,9 @@ from lightning_gnnload.storage.graphs import map_arrays, open_topology, require_
 from lightning_gnnload.storage.manifest import MANIFEST, part_folder
 from lightning_gnnload.storage.open_folder import OpenFolder, broken_folder
 
-LIST_STARTS = "list_starts"
-"""The array of a partition's head that says where lists begin in the whole graph, by which rows of edges are found."""
+LIST_STARTS, RUN_STARTS = "list_starts", "run_starts"
+"""The arrays of a partition's head that say where lists begin in the whole graph, and in one with types where runs do,
+by which rows of edges are found."""
 _REMEDY = "Make the partition again."
 
 
@@ -41,17 +44,26 @@ class StoredParts(Sequence[Part]):
         folder: OpenFolder,
         described: Mapping[str, Any],
         numbering: Mapping[str, np.ndarray],
-        x: FeatureStore | None,
         y: torch.Tensor | None,
         types: GraphTypes | None = None,
         clock: Clock | None = None,
         tables: Mapping[str, PartedTable] = MappingProxyType({}),
         features: Literal["mapped", "disk"] = "mapped",
     ) -> None:
-        self._folder, self._described, self._numbering, self._x, self._y = folder, described, numbering, x, y
+        self._folder, self._described, self._numbering, self._y = folder, described, numbering, y
         self._types, self._clock, self._tables, self._features = types, clock, tables, features
+        self._bare: StoredParts | None = None
+        self._x: FeatureStore | None = None
         self._loaded: dict[int, Part] = {}
         self._loading = threading.Lock()
+
+    def with_features(self, x: FeatureStore | None) -> StoredParts:
+        """Returns the same parts, with features of their nodes, as of all nodes ``x`` has them."""
+        # Those may come out of these parts, which hence do not know them: else each would keep the other, and all that
+        # is mapped, until Python looks for cycles.
+        parts = copy(self)
+        parts._bare, parts._x, parts._loaded, parts._loading = self, x, {}, threading.Lock()
+        return parts
 
     def __len__(self) -> int:
         return len(self._described["parts"])
@@ -121,6 +133,10 @@ class StoredParts(Sequence[Part]):
             raise broken_folder(part, error, _REMEDY) from error
 
     def _load(self, number: int, verify: bool) -> Part:
+        if self._bare is not None:
+            bare = self._bare._load(number, verify) if verify else self._bare[number]
+            assert bare.graph.origin is not None, "_check_origin has seen it"
+            return bare if self._x is None else replace(bare, x=select_rows(self._x, bare.graph.origin.node_ids))
         starts, new_ids, phases = self._numbering["starts"], self._numbering["new_ids"], self._described["phases"]
         with self._opened(number) as part:
             folder, arrays = part.path, map_arrays(part, verify)
@@ -131,7 +147,7 @@ class StoredParts(Sequence[Part]):
                     phase: as_ids(arrays[phase], name=f"{phase} ids", num_nodes=graph.num_nodes) for phase in phases
                 }
                 ids, num_own = _check_origin(graph, new_ids, starts[number : number + 2], self._described)
-                stores = self._own_rows(part, arrays, ids[:num_own], graph.num_edges)
+                stores = self._own_rows(part, number, arrays)
             except (GraphFormatError, GraphDataError, OSError) as error:
                 raise broken_folder(part, error, _REMEDY) from error
         return Part(
@@ -139,21 +155,15 @@ class StoredParts(Sequence[Part]):
             graph,
             num_own,
             {phase: np.sort(ids[local]) for phase, local in seeds.items()},
-            None if self._x is None else select_rows(self._x, ids),
-            None if self._y is None else _rows(self._y, ids if "rows" in self._described else new_ids[ids]),
-            stores,
+            y=None if self._y is None else _rows(self._y, ids if "rows" in self._described else new_ids[ids]),
+            stores=stores,
         )
 
-    def _own_rows(
-        self, part: OpenFolder, arrays: Mapping[str, torch.Tensor], own_nodes: np.ndarray, num_edges: int
-    ) -> dict[str, FeatureStore]:
+    def _own_rows(self, part: OpenFolder, number: int, arrays: Mapping[str, torch.Tensor]) -> dict[str, FeatureStore]:
         """Opens the rows that a part owns. Raises GraphDataError: one table has others than the head says."""
         stores: dict[str, FeatureStore] = {}
         for name, table in self._tables.items():
-            rows = arrays.get(name)
-            first = getattr(table.row_places, "first", None)
-            bounds = None if first is None else np.searchsorted(own_nodes, (first, first + table.num_rows))
-            num_rows = num_edges if bounds is None else int(bounds[1] - bounds[0])
+            rows, num_rows = arrays.get(name), table.row_places.num_own(number)
             if rows is None or (tuple(rows.shape), rows.dtype) != ((num_rows, *table.row_shape), table.dtype):
                 raise GraphDataError(
                     f"{name} must be {table.dtype} {[num_rows, *table.row_shape]}, the rows of what the part owns, but "

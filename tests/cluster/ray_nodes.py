@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -112,7 +113,9 @@ def _keep() -> None:
             psutil.Process(raylet.process.pid).kill()
             raylet.process.wait()
         print(answer, flush=True)
+    # The input ends with the tests, however these end.
     cluster.shutdown()
+    shutil.rmtree(os.environ["RAY_TMPDIR"], ignore_errors=True)
 
 
 if __name__ == "__main__":

@@ -196,3 +196,62 @@ def test_the_hop_decides_as_well() -> None:
 def test_what_does_not_fit(call, error, message: str) -> None:
     with pytest.raises(error, match=message):
         call(np.zeros(2, np.int64))
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("replace", [False, True])
+def test_nodes_that_are_drawn_apart_make_the_layer(replace: bool, weighted: bool) -> None:
+    indptr, indices = random_graph(NUM_NODES, 2000, seed=1)
+    weights = random_weights(len(indices)) if weighted else None
+    key, seeds = DrawKey(7, 1, 2), np.random.default_rng(3).permutation(NUM_NODES)[:40]
+    # Of two halves of the lists, as if each lay elsewhere.
+    sums = np.zeros(NUM_NODES, np.int64)
+    for half in (np.arange(NUM_NODES) % 2 == 0, np.arange(NUM_NODES) % 2 == 1):
+        edges = np.repeat(half, np.diff(indptr))
+        own = np.append(0, np.cumsum(np.where(half, np.diff(indptr), 0)))
+        sums += ops.importances(own, indices[edges], NUM_NODES, None if weights is None else weights[edges])
+    tree = ops.importance_tree(indptr, indices, weights)
+    np.testing.assert_array_equal(ops.tree_of(sums), tree)
+    draws = ops.draw_nodes(tree, 60, key, int(seeds[0]), replace=replace)
+    layers = []
+    for settings in ({"importance_tree": tree, "replace": replace}, {"draws": draws}):
+        workspace = ops.Workspace(NUM_NODES)
+        layers.append(
+            sampled(
+                lambda arena, workspace=workspace, settings=settings: ops.sample_layers(
+                    ops.SamplerInput(workspace, indptr, indices, seeds, key, arena),
+                    [60],
+                    "fastgcn",
+                    edge_ids=True,
+                    weights=weights,
+                    **settings,
+                )
+            )
+        )
+    whole, apart = layers
+    assert len(whole.nodes) > len(seeds)
+    np.testing.assert_array_equal(apart.nodes, whole.nodes)
+    for name in ("indptr", "indices", "edge_ids", "edge_weights"):
+        np.testing.assert_array_equal(getattr(apart.hops[0], name), getattr(whole.hops[0], name))
+
+
+def test_draws_that_cannot_be_are_refused() -> None:
+    tree = ops.importance_tree(*random_graph(NUM_NODES, 900, seed=1))
+    for bad, budget in ((np.zeros(4, np.int64), 1), (tree, int(tree[0]) + 1), (np.empty(0, np.int64), 1)):
+        with pytest.raises(SamplerConfigError, match="have any importance"):
+            ops.draw_nodes(bad, budget, KEY, 0)
+    indptr, indices = random_graph(NUM_NODES, 900, seed=1)
+    for nodes, factors in (
+        (np.array([NUM_NODES]), np.ones(1)),
+        (np.array([3]), np.ones(2)),
+        (np.array([-1]), np.ones(1)),
+    ):
+        with pytest.raises(SamplerConfigError, match="drawn"):
+            sampled(
+                lambda arena, draws=(nodes, factors): ops.sample_layers(
+                    ops.SamplerInput(ops.Workspace(NUM_NODES), indptr, indices, np.array([0]), KEY, arena),
+                    [-1],
+                    "fastgcn",
+                    draws=draws,
+                )
+            )

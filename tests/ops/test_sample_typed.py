@@ -385,6 +385,11 @@ def test_lists_sorted_by_type(number):
     if lists.num_edge_types > 100:
         return
     for each in (lists, lists.dense()):
+        for number in range(lists.num_edge_types):
+            begins, stops = each.bounds(asked, number)
+            for node, begin, stop in zip(asked, begins, stops, strict=True):
+                own = np.arange(*indptr[node : node + 2])
+                assert np.arange(begin, stop).tolist() == own[edge_type[order][own] == number].tolist()
         edges = np.concatenate(
             [
                 np.stack([np.full(end - begin, row), np.arange(begin, end)], axis=1)

@@ -14,8 +14,8 @@ MOST_CALLS = {
     "untyped, cache": 165,
     "typed": 225,
     "typed, pyg": 310,
-    "temporal links": 465,
-    "temporal links, pyg": 540,
+    "temporal links": 450,
+    "temporal links, pyg": 525,
 }
 
 

@@ -6,8 +6,11 @@
 #include "collective/rank_visits.h"
 #include "collective/step_walks.h"
 #include "draw_layer/draw_layer.h"
+#include "draw_nodes/draw_nodes.h"
 #include "fuzz/graphs.h"
 #include "fuzz/sampling.h"
+#include "importance_tree/importance_tree.h"
+#include "importance_tree/tree.h"
 #include "layer_line/layer_line.h"
 #include "random_walk/random_walk.h"
 
@@ -173,6 +176,28 @@ LG_FUZZ_TARGET(draw_layer) {
       expect(e == edges.indptr[size_t(i)] || edges.ids[size_t(e) - 1] < edges.ids[size_t(e)],
              "places do not ascend at edge ", e);
     }
+  }
+}
+
+// Nodes are drawn within the graph, as sample_layers would, and none twice but where they are replaced.
+LG_FUZZ_TARGET(draw_nodes) {
+  const Graph<int32_t> graph = random_graph<int32_t>(choose);
+  Exact<int64_t> tree(graph.num_nodes() + 1);
+  importances(graph.csc(), EdgeWeights{}, std::max<int64_t>(graph.num_nodes(), 1), tree.data() + 1);
+  build_tree(tree.data(), graph.num_nodes());
+  if (tree[0] == 0) return;
+  const bool replace = choose.flag();
+  const int64_t budget = replace ? 1 + choose.size(100) : 1 + choose.below(tree[0]);
+  Exact<int64_t> nodes(budget);
+  Exact<double> factors(budget);
+  draw_nodes({tree.data(), graph.num_nodes(), budget, replace, choose.wide(), choose.word(),
+              choose.word(), choose.word() >> 16, int64_t(choose.word())},
+             nodes.data(), factors.data());
+  std::map<int64_t, int64_t> times;
+  for (int64_t j = 0; j < budget; ++j) {
+    expect(in_range(nodes[j], graph.num_nodes()), "draw ", j, " is ", nodes[j]);
+    expect(factors[j] > 0, "factor ", j, " is ", factors[j]);
+    expect(++times[nodes[j]] == 1 || replace, "node ", nodes[j], " is drawn twice");
   }
 }
 

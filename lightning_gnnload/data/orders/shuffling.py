@@ -60,6 +60,7 @@ class Choice:
 
 
 def count(sequences: int) -> str:
+    """Returns a number of sequences in words, for messages."""
     return f"{sequences} sequence{'s' * (sequences > 1)}"
 
 

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
+from importlib import import_module
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NoReturn
@@ -71,12 +72,13 @@ class GraphCLI(lightning_cli.LightningCLI):
         )
 
     def parse_arguments(self, parser: lightning_cli.LightningArgumentParser, args: Any) -> None:
-        files = [*_config_files(sys.argv[1:] if args is None else args)]
+        self._arguments = sys.argv[1:] if args is None else args
+        files = [*_config_files(self._arguments)]
         for file in files:
             read_config(file, parser)
         self._files = files
         commands = getattr(self, "_subcommand_parsers", {})
-        named = next((name for name in (sys.argv[1:] if args is None else args) if name in commands), None)
+        named = next((name for name in self._arguments if name in commands), None)
         for subparser in (parser, *commands.values()):
             whole = commands[named] if named else parser
             subparser.error = partial(_error, subparser, files=files, whole=whole, home=os.getcwd())
@@ -107,7 +109,10 @@ class GraphCLI(lightning_cli.LightningCLI):
             _exit_by_faults(self._parser(self.subcommand), self._files)
 
     def before_instantiate_classes(self) -> None:
-        """Takes arguments that the model lacks from the data, before its configuration is saved anywhere."""
+        """Takes arguments that the model lacks from the data, before its configuration is saved anywhere; or ends the
+        process, if a strategy has others run the command."""
+        if self._has_run_elsewhere():
+            sys.exit()
         subparser = self._parser(self.subcommand)
         allow_missing(subparser, False)
         settings = self._get(self.config, "model")
@@ -125,6 +130,13 @@ class GraphCLI(lightning_cli.LightningCLI):
         whole = {"model": filled} if self.subcommand is None else {self.subcommand: {"model": filled}}
         self.config = self.parser.parse_object(whole, self.config)
         dump_config_again(self)
+
+    def _has_run_elsewhere(self) -> bool:
+        """Runs the command in workers of the strategy's, if it has any; that for Ray Train does."""
+        trainer = self._get(self.config, "trainer")
+        module, _, name = str(getattr(trainer.get("strategy"), "class_path", "")).rpartition(".")
+        start = getattr(getattr(import_module(module), name), "start_command", None) if module else None
+        return start is not None and start(self._arguments, trainer.as_dict())
 
     def instantiate_trainer(self, **kwargs: Any) -> pl.Trainer:
         try:

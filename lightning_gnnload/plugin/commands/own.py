@@ -71,13 +71,25 @@ def _serve(options: argparse.Namespace) -> int:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
     secret = _secret(options.secret_file, address)
     with open_front(BatchOwner(partition, parts, secret), address, secret, certificate, _told()) as front:
-        if options.json:
-            print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
-        else:
-            print(f"Serving parts {', '.join(map(str, parts))} of {partition!r} at {front.address}", flush=True)
         with suppress(KeyboardInterrupt):  # by SIGTERM and SIGHUP, too
+            if options.json:
+                print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
+            else:
+                print(f"Serving parts {', '.join(map(str, parts))} of {partition!r} at {front.address}", flush=True)
             threading.Event().wait()
+        front.close()
+        _end_despite_calls()
     return 0
+
+
+def _end_despite_calls() -> None:
+    """Ends this process at once where a call goes on that nobody can end: over Arrow Flight, its client does not read,
+    and Python's own end would wait for it."""
+    if any(thread.name.startswith("gnnload-owner-") for thread in threading.enumerate()):
+        sys.stdout.flush()
+        with suppress(OSError):
+            sys.stderr.flush()
+        os._exit(0)
 
 
 def _secret(file: Path | None, address: Address) -> bytes:
@@ -108,7 +120,8 @@ def _told() -> Callable[[str], None]:
             if time.monotonic() < last[0] + _WORDS_EACH_S:
                 return
             last[0] = time.monotonic()
-        print(f"gnnload own: {printable(why)}", file=sys.stderr, flush=True)
+        with suppress(OSError):  # a log that is full, or that nobody reads any more, ends no service
+            print(f"gnnload own: {printable(why)}", file=sys.stderr, flush=True)
 
     return tell
 

@@ -20,6 +20,7 @@ from lightning_gnnload.cache.trace import visit_counts
 from lightning_gnnload.data.graphdata import SPLITS
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.partition import Partition
+from lightning_gnnload.data.tables import OF_ALL_EDGES
 from lightning_gnnload.datasets.folder import subclass_names
 from lightning_gnnload.errors import GnnLoadError, PartitionError, PartReachError
 from lightning_gnnload.host.machines import ENGINES
@@ -85,6 +86,7 @@ def _partition(options: argparse.Namespace, module: GraphDataModule, method: Par
         phases=options.phases,
         seed=options.seed,
         features=not options.no_features,
+        edge_columns=options.edge_columns,
         overwrite=options.overwrite,
         engine=options.engine,
     )
@@ -270,6 +272,13 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--data.KEY", metavar="VALUE", help="a setting of GraphDataModule; --data.data.KEY of DATA")
     parser.add_argument("--seed", type=int, default=0, help="of what the method draws")
     parser.add_argument("--no-features", action="store_true", help="write topology alone")
+    parser.add_argument(
+        "--edge-columns",
+        nargs="+",
+        default=(),
+        choices=OF_ALL_EDGES,
+        help="columns of the graph that mini-batches are to carry where no graph is",
+    )
     parser.add_argument(
         "--out", type=Path, default=Path("runs/partition"), metavar="FOLDER", help="default runs/partition"
     )

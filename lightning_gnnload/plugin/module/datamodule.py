@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from copy import copy
-from functools import partial
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 import torch
-from torch import distributed
 
 from lightning_gnnload.adapters.formats import FORMATS, FormatName
 from lightning_gnnload.cache.packed.settings import Packing
@@ -18,55 +15,44 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graphdata import GraphData
 from lightning_gnnload.data.orders.seeds import SeedOrder
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.data.sanity import check_training_labels
 from lightning_gnnload.data.typed_batch import TypedMiniBatch
 from lightning_gnnload.datasets.base import Dataset
 from lightning_gnnload.datasets.partition import PartitionFolder
-from lightning_gnnload.errors import LoaderConfigError, naming
+from lightning_gnnload.errors import LoaderConfigError
 from lightning_gnnload.owners.wire import Wire
-from lightning_gnnload.pipeline.loader import Progress, SampledLoader
 from lightning_gnnload.pipeline.position import NextEpoch
 from lightning_gnnload.pipeline.resume import OnResumeChange
-from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.pipeline.transfer import DeviceCopies
-from lightning_gnnload.plugin.accelerate import follow_trainer, forget_trainer
+from lightning_gnnload.plugin.accelerate import forget_trainer
 from lightning_gnnload.plugin.compat import (
     OneLightningMixin,
-    TrainerStatus,
     converts_input,
-    pl,
-    restoring_loaders,
-    training_progress,
 )
 from lightning_gnnload.plugin.module import error_reporting
 from lightning_gnnload.plugin.module.caching import CacheSettings, ModuleCache, cached_tables
 from lightning_gnnload.plugin.module.integrity import FolderChecks, check_trainers
+from lightning_gnnload.plugin.module.loaders import ModuleLoaders
 from lightning_gnnload.plugin.module.owners import MadeBy, ModuleOwners, check_remote
 from lightning_gnnload.plugin.module.packing import check_packing
 from lightning_gnnload.plugin.module.partition import ModulePartition, Partitioned
-from lightning_gnnload.plugin.module.phase_workload import phase_workload
 from lightning_gnnload.plugin.module.sanity_log import SanityLog
 from lightning_gnnload.plugin.module.settings import (
     ELSEWHERE,
-    WAITING_THREADS,
     check_counts,
     check_is_sampler,
     check_negatives,
-    default_num_threads,
     named_data,
     seed_order,
 )
-from lightning_gnnload.plugin.module.sources import ModuleData, ModuleSources
+from lightning_gnnload.plugin.module.sources import ModuleSources
 from lightning_gnnload.plugin.module.trainer_device import DeviceChoice, TrainerDevice
-from lightning_gnnload.sample.aggregates import check_aggregates
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.seeds.links import Exclude, LinkSettings
 from lightning_gnnload.sample.seeds.negatives import Negatives
-from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import check_one_of, keywords_of, refuse_unknown
 
 
-class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.LightningDataModule):
+class GraphDataModule(ModuleSources, OneLightningMixin, ModuleLoaders):
     """A data module whose mini-batches are sampled neighbourhoods, made by threads or by sampler ranks.
 
     Every training rank gets the same number of steps; every evaluation seed comes exactly once. A run resumes in
@@ -129,7 +115,8 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             addresses ``GNNLOAD_OWNERS`` lists; else their addresses, ``["10.0.0.2:7500", ...]``. They draw the
             mini-batches, which are the same. ``data`` is then a partition made with ``hops=0``, or its folder, of which
             the head is enough; or a whole graph, with its ``partition``.
-        features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners.
+        features: where rows lie, likewise. With ``graph`` None, rows of nodes alone come from owners; but of a
+            partition, whose lists lie with its rows, both do.
         made_by: with ``graph``, who makes mini-batches: ``"ranks"``, as does None, ask owners hop by hop, and for rows;
             ``"owners"`` make whole ones, one request each, with rows of tables that have no cache here.
         wire: with ``features``, how rows of real numbers come: ``"exact"``; or rounded, each table's alike however they
@@ -219,7 +206,7 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         check_negatives(negatives=negatives, eval_negatives=eval_negatives)
         check_packing(packing, cache=cache, partition=partition, sampling_device=sampling_device)
         if isinstance(data, PartitionFolder) and partition is None:
-            partition = data.partition
+            partition, graph = data.partition, features if graph is None else graph  # no sampler could read its lists
         self.owners = ModuleOwners(graph, features, partition, made_by, cached_tables(cache), wire)
         check_remote(self.owners, packing=packing, sampling_device=sampling_device, order=seed_order(order))
         self.sampler = FORMATS[batch_format].fitted(sampler)
@@ -259,10 +246,6 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         self._sampling = TrainerDevice(self.sampling_device)
         self.module_partition = ModulePartition(None if self.owners.is_asked else partition)
         self._folder_checks = FolderChecks(verify)
-
-    def has_seeds(self, phase: str) -> bool:
-        """Whether ``"train"``, ``"val"``, ``"test"`` or ``"predict"`` has any."""
-        return len(self.graph_data.split(phase)) > 0
 
     # Lightning's hooks.
 
@@ -310,49 +293,6 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             self.owners.close()
             self.module_partition.disconnect(exception)
 
-    def train_dataloader(self, rank: int | None = None) -> SampledLoader:
-        """Returns a loader of the training mini-batches. In a loop by hand each iteration is the next epoch, whichever
-        of this module's loaders it is over.
-
-        Args:
-            rank: in a loop by hand over a partition of several parts, the part whose trainer's mini-batches these are.
-                None: this rank of the process group, if there is one.
-
-        Raises:
-            SeedError: the train split is empty, or has fewer seeds than there are trainers.
-            LoaderConfigError: ``rank`` is no part's number.
-            PartitionError: several parts, but neither a trainer for each, nor ``rank``.
-        """
-        self._part_by_hand = rank
-        return self._loader("train")
-
-    def val_dataloader(self) -> SampledLoader | list[SampledLoader]:
-        """Returns a loader of the validation mini-batches; an empty list where the data have no such split."""
-        return self._loader("val") if self.has_seeds("val") else []
-
-    def test_dataloader(self) -> SampledLoader:
-        """Returns a loader of the test mini-batches. Raises SeedError: the data have no such split."""
-        return self._loader("test")
-
-    def predict_dataloader(self) -> SampledLoader:
-        """Returns a loader of ``predict``'s seeds, in their order. Raises LoaderConfigError: it names no such seeds."""
-        return self._loader("predict")
-
-    def loader_of(self, seeds: Any, batch_size: int = 1024) -> SampledLoader:
-        """Returns a loader of any seeds, as ``predict`` takes them, sampled as evaluation's: for a model that needs
-        rows of further nodes, such as all items, while it runs. It is this process's alone, whatever the other ranks
-        do, and gathers from the data's own stores.
-
-        Raises:
-            SeedError, LoaderConfigError, SamplerConfigError: as for ``predict``.
-        """
-        alone = copy(self)
-        alone._data, alone.predict, alone.trainer, alone.eval_batch_size = self._data, seeds, None, batch_size
-        workload = self.owners.workload(phase_workload(alone, "predict", 1))
-        source = BatchSource(self.graph_data, workload, announces=False)
-        convert = self._convert(source.workload)
-        return SampledLoader(source, num_threads=self.threads_of_rank, convert=convert)
-
     def transfer_batch_to_device(self, batch: Any, device: torch.device, dataloader_idx: int) -> Any:
         # At once, not after hours of training on damaged rows.
         self._folder_checks.raise_damage()
@@ -386,96 +326,6 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
             state["_data"] = None
         return state
 
-    # How loaders are made.
-
-    def source(self, phase: str) -> BatchSource:
-        """Makes the source of mini-batches of ``"train"``, ``"val"``, ``"test"`` or ``"predict"``, a pure function.
-
-        Raises:
-            SeedError: the phase has no seeds.
-        """
-        stores, announces = self.caching.stores(self, phase)
-        return BatchSource(self.graph_data, self.workload(phase), stores, announces=announces)
-
-    def workload(self, phase: str) -> Workload:
-        """Describes what will be sampled in ``"train"``, ``"val"``, ``"test"`` or ``"predict"``.
-
-        Raises:
-            SeedError: the phase has no seeds.
-            GraphDataError, StaleTableError: tables of :func:`.preaggregate` that the seeds must not see, or that are of
-                other data.
-            PartitionError: a partition that does not fit the graph, the sampler or the trainers.
-        """
-        with naming(phase):
-            workload = phase_workload(self, phase, self._num_ranks(phase) or 1)
-            check_aggregates(self.graph_data, workload.kind, workload.sampler, f"the seeds to {phase} on")
-            workload = self.owners.workload(workload)
-        if getattr(getattr(self.trainer, "strategy", None), "is_rehearsal", False):
-            return workload
-        return self.module_partition.workload(workload, phase)
-
-    @property
-    def threads_of_rank(self) -> int:
-        """The number of sampling threads of this rank."""
-        if self.num_threads is not None:
-            return self.num_threads
-        if self.owners.is_asked:
-            return WAITING_THREADS
-        return default_num_threads(1 if self.trainer is None else self.trainer.num_devices)
-
-    def _num_ranks(self, phase: str) -> int | None:
-        """Counts the trainers that share a phase's steps; None in a loop by hand whose process group comes later."""
-        if phase == "train" and self._part_by_hand is not None:
-            return self.module_partition.num_parts_for(self._part_by_hand, self.graph_data.graph)
-        if self.trainer is not None:
-            return self.trainer.world_size
-        has_group = self.module_partition.setting is not None and distributed.is_initialized()
-        return distributed.get_world_size() if has_group else None
-
-    def _rank(self, phase: str, num_ranks: int | None) -> int:
-        if phase == "train" and self._part_by_hand is not None:
-            return self._part_by_hand
-        if self.trainer is not None and num_ranks is not None:
-            return self.trainer.global_rank % num_ranks  # a sampler's script reads a trainer's part
-        return 0 if num_ranks is None else distributed.get_rank()
-
-    @restoring_loaders()
-    def _loader(self, phase: str) -> SampledLoader:
-        num_ranks = self._num_ranks(phase)
-        rank, pinned = self._rank(phase, num_ranks), False
-        if self.trainer is not None:
-            pinned = self._pins_memory and self.trainer.strategy.root_device.type == "cuda"
-        if phase == "train":
-            check_training_labels(self.graph_data)
-        source = self.source(phase)
-        convert = self._convert(source.workload) or _as_it_is
-        loader = SampledLoader(
-            source,
-            num_ranks=num_ranks,
-            rank=rank,
-            num_threads=self.threads_of_rank,
-            convert=convert,
-            pinned=pinned,
-            on_device=partial(self._sampling.batches, self, source, convert),
-            prefetcher=partial(self._sampling.prefetcher, self, source),
-            make_again=partial(self._loader_elsewhere, phase),
-        )
-        loader.position.follow(self._next_epochs[phase if self._part_by_hand is None else f"{phase} {rank}"])
-        loader.on_resume_change = self.on_resume_change
-        trainer = self.trainer
-        if phase == "train" and trainer is not None and trainer.state.status == TrainerStatus.RUNNING:
-            # Not for a loader that is read by hand before a fit, or after one.
-            loader.progress = lambda: Progress(*training_progress(trainer))
-            follow_trainer(trainer, self.seed)
-        self._sanity_log.log(phase, self.graph_data, loader.source.workload, trainer)
-        loader.source.plan(loader.num_ranks)  # too few seeds for the ranks: say so now, not in mid-epoch
-        return loader
-
-    def _loader_elsewhere(self, phase: str) -> SampledLoader:
-        """Makes a loader in a process that has this module alone."""
-        self.setup()
-        return self._loader(phase)
-
     def _as_carried(self, data: GraphData) -> GraphData:
         """Takes rows from their owners and the splits of the task, and adds the graph's columns to the data where
         batches carry them: models of other libraries look for edge weights and types in their batches, and train on
@@ -492,18 +342,3 @@ class GraphDataModule(ModuleSources, ModuleData, OneLightningMixin, pl.Lightning
         ):
             _ = data.graph.edge_order  # of lists that are elsewhere: told here, not by the first mini-batch
         return data.with_graph_columns() if models_read_columns and samplers_know_edges else data
-
-    def _convert(self, workload: Workload) -> Callable[[MiniBatch], Any] | None:
-        if self.batch_format == "blocks" and getattr(workload.sampler, "metapath", None) is not None:
-            return None  # all nodes are of one type, and no edge is one of the graph's
-        return FORMATS[self.batch_format].adapter(
-            self.graph_data,
-            self.template,
-            feature_name=self.feature_name,
-            label_name=self.label_name,
-            edge_feature_name=self.edge_feature_name,
-        )
-
-
-def _as_it_is(batch: MiniBatch) -> MiniBatch:
-    return batch

@@ -57,7 +57,7 @@ class ModuleOwners:
         cached: Collection[str] | None = (),
         wire: Wire = "exact",
     ) -> None:
-        self.graph, self.features = _checked("graph", graph), _checked("features", features)
+        self.features, self.graph = _checked("features", features), _checked("graph", graph)
         self.setting, self.made_by, self.cached, self.wire = partition, made_by, cached, wire
         check_one_of("wire", wire, get_args(Wire), LoaderConfigError)
         if wire != "exact" and not self.features:
@@ -98,7 +98,7 @@ class ModuleOwners:
         edges those of a graph whose lists are not here. Raises PartitionMismatchError: parts of another graph."""
         if not self.is_asked:
             return data
-        partition = self._open()
+        partition = self.open_partition()
         partition.check(data.graph)
         if not self.features:
             return data
@@ -143,7 +143,8 @@ class ModuleOwners:
         for client in clients.values():
             client.close()
 
-    def _open(self) -> StoredPartition:
+    def open_partition(self) -> StoredPartition:
+        """Maps the partition whose parts they own, once. Raises LoaderConfigError: it was made in memory."""
         with self._connecting:
             if self._partition is None:
                 setting = self.setting
@@ -168,7 +169,9 @@ class ModuleOwners:
                     is_told = getattr(self._strategy, "owner_addresses", None)
                     named = (self._of_job if is_told else self._of_job()) if is_jobs else addresses
                     secret = getattr(self._strategy, "owner_secret", None) if is_jobs else None
-                    self._clients[addresses] = Owners.connect(self._open(), named, secret=secret, wire=self.wire)
+                    self._clients[addresses] = Owners.connect(
+                        self.open_partition(), named, secret=secret, wire=self.wire
+                    )
                 return self._clients[addresses]
 
         return connect

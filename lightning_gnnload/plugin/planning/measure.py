@@ -37,7 +37,8 @@ from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.compat import pl
 from lightning_gnnload.plugin.module.caching import cache_levels
-from lightning_gnnload.plugin.module.datamodule import GraphDataModule, default_num_threads
+from lightning_gnnload.plugin.module.datamodule import GraphDataModule
+from lightning_gnnload.plugin.module.settings import default_num_threads
 from lightning_gnnload.plugin.strategy import profile
 from lightning_gnnload.plugin.strategy.factored import FactoredStrategy
 from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, RehearsalSetting

@@ -240,7 +240,13 @@ class FactoredStrategy(LateStrategy):
             stall_timeout_s=self.stall_timeout_s,
             setup_timeout_s=self.setup_timeout_s,
             takeover=self.takeover,
+            queue_secret=self.queue_secret,
         )
+
+    @property
+    def queue_secret(self) -> str | None:
+        """By which the ends of a queue between machines know each other; None: as :func:`.find_secret` finds it."""
+        return None
 
     def play(self, trainer: pl.Trainer, session: int, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         # No decorators, whose frames would stand among the user's.

@@ -2,7 +2,7 @@
 
 A sampler listens at a free port of the interface that leads to MASTER_ADDR, and writes where, and by which certificate,
 into the job's store. Nobody need trust that store, which anyone can read and write who reaches it: both ends prove to
-know the user's secret before anything else is said, and it never leaves the process.
+know a secret, the job's or the user's, before anything else is said, and it never leaves the process.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from lightning_gnnload.pipeline.queue.remote import (
     RemoteSamplers,
     connect_to_remote,
 )
-from lightning_gnnload.plugin.job import Job, RolePlan
+from lightning_gnnload.plugin.job import Job
 from lightning_gnnload.plugin.strategy.certificates import (
     CERTIFICATE_FILE,
     KEY_FILE,
@@ -49,7 +49,7 @@ def listen_to_machines(job: Job) -> RemoteListener:
     """
     context, certificate = load_certificate() or (None, "")
     nonce = secrets.token_hex(_NONCE_BYTES)
-    key = _key(nonce, certificate)
+    key = _key(job, nonce, certificate)
     address, port = job.environment.main_address, job.environment.main_port
     listener = RemoteListener(LOOPBACK if is_loopback(address) else address_towards(address, port), key, context)
     try:
@@ -67,20 +67,20 @@ def remote_samplers(job: Job, timeout: timedelta | None) -> RemoteSamplers:
     """The samplers of other machines, as the job's store names them to a trainer; ``timeout`` is the store's."""
     if not job.roles.sampler_nodes:
         return NO_REMOTE
-    _key("", "")  # without a secret, nobody need be waited for
+    _key(job, "", "")  # without a secret, nobody need be waited for
     store = launch_store(job, timeout)
 
     def connect(rank: int) -> RemoteChannel | None:
         entry = _entry(rank)
         with suppress(DistError):  # the store ends with rank 0, and nobody connects any more then
             if store.check([entry]):
-                return _connect(rank, store.get(entry), job.roles)
+                return _connect(rank, store.get(entry), job)
         return None
 
     return RemoteSamplers(job.roles.remote_samplers, job.roles.num_devices, connect)
 
 
-def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
+def _connect(rank: int, entry: bytes, job: Job) -> RemoteChannel:
     try:
         where = json.loads(entry)
         (host, port), nonce, theirs, certificate = (where[name] for name in _FIELDS)
@@ -89,9 +89,9 @@ def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
         sound = False
     if not sound:
         raise QueueProtocolError(f"the job's store says {entry!r:.200} of sampler rank {rank}, which is no address")
-    if theirs != layout(roles):
+    if theirs != layout(job.roles):
         raise RoleConfigError(
-            f"the machines of this job differ: this one has {layout(roles)}, that of sampler rank {rank} has "
+            f"the machines of this job differ: this one has {layout(job.roles)}, that of sampler rank {rank} has "
             f"{theirs!r:.200}. Start the same command on all."
         )
     if is_wanted() and not certificate:
@@ -99,12 +99,12 @@ def _connect(rank: int, entry: bytes, roles: RolePlan) -> RemoteChannel:
             f"{CERTIFICATE_FILE} is set here, but not on the machine of sampler rank {rank}, which would send in the "
             f"clear. Set it, and {KEY_FILE}, on all machines that only sample; or on none."
         )
-    return connect_to_remote(host, port, _key(nonce, certificate), trusting(certificate) if certificate else None)
+    return connect_to_remote(host, port, _key(job, nonce, certificate), trusting(certificate) if certificate else None)
 
 
-def _key(nonce: str, certificate: str) -> bytes:
-    """The key of one sampler's connections, from the user's secret; another one by each certificate, and without."""
-    return hmac.digest(find_secret(), json.dumps(["queue", nonce, certificate]).encode(), "sha256")
+def _key(job: Job, nonce: str, certificate: str) -> bytes:
+    """The key of one sampler's connections, from the job's secret or the user's; by each certificate another."""
+    return hmac.digest(find_secret(job.queue_secret), json.dumps(["queue", nonce, certificate]).encode(), "sha256")
 
 
 def _entry(rank: int) -> str:

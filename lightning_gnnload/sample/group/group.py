@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 
@@ -19,7 +19,8 @@ from lightning_gnnload.sample.group.all_to_all import AllToAll
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.messages import Answer, Message, narrow
 
-PROTOCOL = 3
+T = TypeVar("T")
+PROTOCOL = 4
 """The version of the messages; ranks of different versions refuse each other."""
 
 
@@ -87,7 +88,8 @@ class SamplingGroup(ABC):
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
         self.traffic: dict[str, Traffic] = {}
-        self._counting = threading.Lock()
+        self._counting, self._making = threading.Lock(), threading.Lock()
+        self._made: dict[str, Any] = {}
 
     @property
     @abstractmethod
@@ -136,6 +138,14 @@ class SamplingGroup(ABC):
         task = Message({"operation": operation, **(settings or {})}, {"rows": np.empty(0, np.uint8)})
         nowhere = dict.fromkeys(range(self.num_ranks), np.empty(0, np.int64))
         return self._answers(operation, nowhere, dict.fromkeys(nowhere, task))
+
+    def once(self, name: str, make: Callable[[], T]) -> T:
+        """Returns what ``make`` makes, by asking, of what does not change; made once for all threads, and kept."""
+        with self._making:
+            if name not in self._made:
+                self._made[name] = make()
+            value: T = self._made[name]
+            return value
 
     @abstractmethod
     def close(self) -> None:

@@ -15,7 +15,7 @@ from lightning_gnnload.sample.base import Paradigm, Relayed, Sampler
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.exchange import Exchange
 from lightning_gnnload.sample.group.group import RankGroup, SamplingGroup
-from lightning_gnnload.sample.parts import lists  # noqa: F401  what ranks do for each other
+from lightning_gnnload.sample.parts import layer_nodes, lists  # noqa: F401  what ranks do for each other
 from lightning_gnnload.sample.parts.links import PartLookup
 
 
@@ -38,7 +38,35 @@ def open_colleagues(partition: Partition, exchange: Exchange) -> RankGroup:
     return RankGroup(partition, exchange)
 
 
-class CollectiveSampler(Relayed):
+class SampledApart(Relayed):
+    """Draws what a sampler draws on the whole graph, over parts that others hold: as :class:`CollectiveSampler` and
+    :class:`.OwnedSampler` do."""
+
+    @property
+    def colleagues(self) -> SamplingGroup:
+        """Those who hold the parts."""
+        raise NotImplementedError
+
+    @property
+    def lookup(self) -> PartLookup:
+        """By which links find edges and their negatives, where nobody has the whole graph."""
+        return PartLookup(self.colleagues)
+
+    @property
+    def heeds(self) -> frozenset[str]:
+        return self.sampler.heeds
+
+    @property
+    def description(self) -> str:
+        """The same in all ranks, unlike its ``repr``."""
+        return self.sampler.description
+
+    def fingerprint_of(self, graph: Graph) -> str:
+        """Returns what the partition knows, so that no list of the whole graph is read."""
+        return self.colleagues.partition.fingerprint
+
+
+class CollectiveSampler(SampledApart):
     """Samples a graph whose parts lie with several ranks, with the same result as one rank over the whole graph.
 
     Hop by hop, the nodes whose neighbours are to be drawn go to the ranks that own their lists (shuffle), which draw
@@ -78,7 +106,7 @@ class CollectiveSampler(Relayed):
         if paradigm not in ("push", "pull"):
             raise SamplerConfigError(f"paradigm={paradigm!r} is not known; give 'push' or 'pull'.")
         super().__init__(sampler)
-        self.colleagues = colleagues
+        self._colleagues = colleagues
         self.paradigm = paradigm
         self._lay = sampler.collective(colleagues, paradigm)
 
@@ -108,22 +136,8 @@ class CollectiveSampler(Relayed):
         return layout
 
     @property
-    def lookup(self) -> PartLookup:
-        """By which links find edges and their negatives, where nobody has the whole graph."""
-        return PartLookup(self.colleagues)
-
-    @property
-    def heeds(self) -> frozenset[str]:
-        return self.sampler.heeds
-
-    @property
-    def description(self) -> str:
-        """The same in all ranks, unlike its ``repr``."""
-        return self.sampler.description
-
-    def fingerprint_of(self, graph: Graph) -> str:
-        """Returns what the partition knows, so that no list of the whole graph is read."""
-        return self.colleagues.partition.fingerprint
+    def colleagues(self) -> SamplingGroup:
+        return self._colleagues
 
     def __repr__(self) -> str:
         return f"CollectiveSampler({self.sampler}, rank {self.colleagues.rank} of {self.colleagues.num_ranks})"

@@ -8,8 +8,8 @@ Shapes: D nodes that walks start from, W walks a node, T steps a walk, M walks t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import astuple
+from collections.abc import Callable, Sequence
+from dataclasses import astuple, replace
 from typing import Any
 
 import numpy as np
@@ -22,8 +22,9 @@ from lightning_gnnload.sample.base import Paradigm
 from lightning_gnnload.sample.build import check_seeds
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.group.messages import narrow
+from lightning_gnnload.sample.metapath import check_metapath, metapath_steps, starts_of, walk_length
 from lightning_gnnload.sample.parts.hops import pull_lists, weight_columns
-from lightning_gnnload.sample.parts.lists import FATE_BITS, walk_table
+from lightning_gnnload.sample.parts.lists import FATE_BITS, take_steps
 
 Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.ndarray]]
 """Takes a step of many walks: ``(places, names of starts, numbers, t) -> (nodes, fates)``, nodes by their new ids."""
@@ -32,8 +33,9 @@ Step = Callable[[np.ndarray, np.ndarray, np.ndarray, int], tuple[np.ndarray, np.
 def collective_random_walk(
     colleagues: SamplingGroup,
     starts: Any,
-    length: int,
+    length: int | None = None,
     *,
+    metapath: Sequence[Any] | None = None,
     num_walks: int = 1,
     termination_prob: float = 0.0,
     restart_prob: float = 0.0,
@@ -53,8 +55,7 @@ def collective_random_walk(
     All other arguments, and the result, are those of :func:`.random_walk`.
 
     Raises:
-        SeedError: a start is not a node, or repeats.
-        SamplerConfigError: a length or number below 1, a probability outside [0, 1].
+        SeedError, SamplerConfigError: as :func:`.random_walk`.
         ExchangeError: another rank cannot answer.
 
     Example:
@@ -69,19 +70,45 @@ def collective_random_walk(
 
     Source: DSP (PPoPP'23), section 4.2.
     """
-    walks = Walks(length, num_walks, termination_prob, restart_prob)
+    walks, steps = walks_along(
+        colleagues, Walks(walk_length(length, metapath), num_walks, termination_prob, restart_prob), metapath
+    )
     ids = as_ids(starts, name="starts")
     check_seeds(ids, colleagues.partition.num_nodes)
-    new_ids = np.asarray(colleagues.partition.new_ids)[ids]
-    return torch.from_numpy(walk_together(colleagues, new_ids, walks, DrawKey(seed, epoch, step), paradigm, weighted))
+    new_ids, key = np.asarray(colleagues.partition.new_ids)[ids], DrawKey(seed, epoch, step)
+    traces = walk_together(colleagues, new_ids, walks, key, paradigm, weighted=weighted, steps=steps, name="starts")
+    return torch.from_numpy(traces)
+
+
+def walks_along(
+    group: SamplingGroup, rounds: Walks, metapath: Sequence[Any] | None, *, returns: bool = False
+) -> tuple[Walks, list[int] | None]:
+    """Returns walks of so many rounds, by steps, and the numbers of the edge types that those of a round go along; None
+    where a round is a step along any edge. SamplerConfigError: as :func:`.metapath_steps` has it."""
+    if metapath is None:
+        return rounds, None
+    types = group.owned.graph.types
+    _, steps = metapath_steps(types, check_metapath(metapath), returns=returns or rounds.length > 1)
+    return replace(rounds, length=rounds.length * len(steps)), steps
 
 
 def walk_together(
-    group: SamplingGroup, starts: np.ndarray, walks: Walks, key: DrawKey, paradigm: Paradigm, weighted: bool
+    group: SamplingGroup,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    paradigm: Paradigm,
+    *,
+    weighted: bool,
+    steps: Sequence[int] | None = None,
+    name: str = "seeds",
 ) -> np.ndarray:
-    """Walks from ``starts``, which are new ids; returns int64 ``[D * W, T + 1]`` by ids of the whole graph, -1 after
-    the end."""
-    take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted)
+    """Walks from ``starts``, which are new ids, in rounds along edges of the types ``steps``, or along any; returns
+    int64 ``[D * W, T + 1]`` by ids of the whole graph, -1 after the end. SeedError: metapaths begin elsewhere."""
+    take_step = (_pushed if paradigm == "push" else _pulled)(group, walks, key, weighted, steps)
+    types = group.owned.graph.types
+    if steps is not None and types is not None:
+        ops.check_type_of_starts(starts_of(types, steps), np.asarray(group.partition.node_ids)[starts], name)
     node_ids = np.asarray(group.partition.node_ids)
     begun = np.repeat(starts, walks.num_walks)
     names = node_ids[begun]
@@ -103,8 +130,15 @@ def walk_together(
     return traces
 
 
-def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
-    settings = {"walks": astuple(walks), "key": astuple(key), "weighted": weighted}
+def _settings(walks: Walks, key: DrawKey, weighted: bool, steps: Sequence[int] | None, t: int) -> dict[str, Any]:
+    """Returns what a step is taken by, as JSON values."""
+    edge_type = None if steps is None else steps[t % len(steps)]
+    if steps is not None and (t + 1) % len(steps):
+        walks = replace(walks, termination_prob=0.0, restart_prob=0.0)  # which are a whole round's
+    return {"walks": astuple(walks), "key": astuple(key), "weighted": weighted, "edge_type": edge_type, "t": t}
+
+
+def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool, steps: Sequence[int] | None) -> Step:
     num_steps = group.partition.num_nodes << FATE_BITS  # that there can be
 
     def take_step(nodes: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int) -> tuple[np.ndarray, np.ndarray]:
@@ -112,16 +146,16 @@ def _pushed(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
             "names": narrow(names, group.partition.num_nodes),
             "numbers": narrow(numbers, walks.num_walks),
         }
-        steps = np.empty(len(nodes), np.int64)
-        for answer in group.ask("step", nodes, {**settings, "t": t}, columns):
-            steps[answer.positions] = answer.numbers("steps", num_steps, len(answer.positions))
-        return steps >> FATE_BITS, steps & (1 << FATE_BITS) - 1
+        arrivals = np.empty(len(nodes), np.int64)
+        for answer in group.ask("step", nodes, _settings(walks, key, weighted, steps, t), columns):
+            arrivals[answer.positions] = answer.numbers("steps", num_steps, len(answer.positions))
+        return arrivals >> FATE_BITS, arrivals & (1 << FATE_BITS) - 1
 
     return take_step
 
 
-def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) -> Step:
-    columns = weight_columns(group, weighted)
+def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool, steps: Sequence[int] | None) -> Step:
+    columns = weight_columns(group, weighted) + ([] if steps is None else ["edge_type"])
 
     def take_step(
         positions: np.ndarray, names: np.ndarray, numbers: np.ndarray, t: int
@@ -129,8 +163,7 @@ def _pulled(group: SamplingGroup, walks: Walks, key: DrawKey, weighted: bool) ->
         # Walks that stand on one node share its list, which is sent once.
         stood_on, row = np.unique(positions, return_inverse=True)
         graph, new_ids = pull_lists(group, stood_on, columns)
-        table = walk_table(graph, weighted)
-        nodes, fates = ops.step_walks(graph.indptr, graph.indices, row, names, numbers, walks, key, t, table=table)
+        nodes, fates = take_steps(graph, row, names, numbers, _settings(walks, key, weighted, steps, t))
         return new_ids[nodes], fates
 
     return take_step

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload import ops
+from lightning_gnnload.data.derived import typed_lists_of, whole_lists_of
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
@@ -82,12 +83,12 @@ class PartLookup(EdgeLookup):
     ) -> np.ndarray:
         """Draws as if there were no edges, and asks of what is drawn; what is an edge is drawn again from the next try
         on. So each negative is the one that the whole graph's lists would leave."""
-        outline = self.group.partition.outline
+        no_lists = self.group.once("lists without edges", self._no_lists)
         tried = np.zeros((len(rows), num), np.int64)
         src, dst, until = (settings.get(name) for name in ("src", "dst", "until"))
         num_dst = ops.num_corrupt_dst(num, settings.get("corrupt", "dst"))
         unknown = np.ones(tried.shape, np.bool_)
-        where = outline.link_lists, outline.indices, edge_type, sources, rows, key, num
+        where = no_lists, np.empty(0, np.int32), edge_type, sources, rows, key, num
         while True:
             negatives = ops.draw_negatives(*where, **settings, tried=tried)
             row, number = np.nonzero(unknown & (negatives >= 0))
@@ -102,6 +103,15 @@ class PartLookup(EdgeLookup):
             )
             unknown[row[~refused], number[~refused]] = False
             tried[row[refused], number[refused]] += 1
+
+    def _no_lists(self) -> ops.DenseLists:
+        """Returns lists of the graph's nodes without any edge; pages that are only read take no memory."""
+        partition = self.group.partition
+        types, clock = partition.types, partition.clock
+        edge_time = None if clock is None else np.empty(0, np.uint32)
+        if types is None:
+            return whole_lists_of(np.zeros(partition.num_nodes + 1, np.int64), edge_time, clock)
+        return typed_lists_of(types, np.zeros(int(types.first_run[-1]) + 1, np.uint32), edge_time, clock)
 
     @property
     def _num_nodes(self) -> int:

@@ -96,6 +96,33 @@ def class_named(name: str) -> type[Sampler]:
     return target
 
 
+def take_steps(
+    graph: Graph,
+    rows: np.ndarray,
+    names: np.ndarray,
+    numbers: np.ndarray,
+    about: Mapping[str, Any],
+) -> tuple[np.ndarray, np.ndarray]:
+    """Takes a step of walks that stand on ``rows`` of a part, int64 ``[M]``, as :func:`.ops.step_walks` does, by the
+    walks, key, step ``t`` and weights that the task names; along edges of one type, where it names one."""
+    walks, key, edge_type = Walks(*about["walks"]), DrawKey(*about["key"]), about["edge_type"]
+    table = walk_table(graph, about["weighted"], edge_type is not None)
+    lists, indptr = rows, graph.indptr
+    if edge_type is not None:
+        # Runs that walks leave by, as lists: from the end of one to the begin of the next is one, too, and the last of
+        # all is empty.
+        begins, run_ends = graph.typed_lists.bounds(rows, edge_type)
+        is_run = begins < run_ends
+        at, which = np.unique(begins[is_run], return_inverse=True)
+        stops = np.zeros_like(at)
+        stops[which] = run_ends[is_run]
+        indptr = np.concatenate([[0], np.stack([at, stops], 1).reshape(-1), np.repeat(graph.num_edges, 2)])
+        lists = np.full(len(rows), len(indptr) - 2)
+        lists[is_run] = 1 + 2 * which
+        table = None if table is None else ops.AliasTable(indptr, table.entries)
+    return ops.step_walks(indptr, graph.indices, lists, names, numbers, walks, key, about["t"], table=table)
+
+
 def walk_table(graph: Graph, weighted: bool, by_run: bool = False) -> ops.AliasTable | None:
     """Returns the alias table by which walks choose, of nodes or of runs; None where they choose uniformly."""
     if not weighted or graph.edge_weight is None:
@@ -244,17 +271,11 @@ def within(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, n
 @operation
 def step(owned: OwnedLists, rows: np.ndarray, task: Message) -> Mapping[str, np.ndarray]:
     """Takes a step of each walk; the node that it reaches and its fate are sent as one number."""
-    nodes, fates = ops.step_walks(
-        owned.graph.indptr,
-        owned.graph.indices,
-        rows,
-        task.arrays["names"].astype(np.int64),
-        task.arrays["numbers"].astype(np.int64),
-        Walks(*task.about["walks"]),
-        DrawKey(*task.about["key"]),
-        task.about["t"],
-        table=walk_table(owned.graph, task.about["weighted"]),
-    )
+    edge_type, types = task.about["edge_type"], owned.graph.types
+    if edge_type is not None and not (types and type(edge_type) is int and 0 <= edge_type < len(types.edge_types)):
+        raise SamplerConfigError(f"walks go along edge type {edge_type!r:.20}, which this part does not have.")
+    names, numbers = (task.arrays[name].astype(np.int64) for name in ("names", "numbers"))
+    nodes, fates = take_steps(owned.graph, rows, names, numbers, task.about)
     # A stuck walk has node -1, which cannot go on the wire; who asked does not read it.
     reached = np.where(fates == ops.STUCK, 0, owned.new_ids[nodes])
     return {"steps": narrow(reached << FATE_BITS | fates, owned.num_nodes << FATE_BITS)}

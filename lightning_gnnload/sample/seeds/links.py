@@ -22,7 +22,7 @@ from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.host.pages import source_of
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.sample.seeds.exclusion import excluded_positions, reverse_of
-from lightning_gnnload.sample.seeds.lookup import EdgeLookup
+from lightning_gnnload.sample.seeds.lookup import EdgeLookup, ListLookup
 from lightning_gnnload.sample.seeds.negatives import Negatives
 from lightning_gnnload.sample.seeds.rows import NodeSeeds, SeedBatch, SeedKind, as_queries
 
@@ -69,7 +69,7 @@ class LinkSeeds(NodeSeeds):
     def __init__(self, graph: Graph, sampler: Any, seeds: SeedTable, settings: LinkSettings) -> None:
         self.settings = settings
         # Edges of a graph whose lists are not here are looked up by who samples over its parts.
-        self._lookup: EdgeLookup | None = None if graph.has_lists else getattr(sampler, "lookup", None)
+        self._lookup: EdgeLookup | None = ListLookup(graph) if graph.has_lists else getattr(sampler, "lookup", None)
         super().__init__(graph, sampler, seeds)
         by_type = _negatives_by_type(graph, seeds, settings.negatives)
         self._binary = any(negatives is not None and negatives.mode == "binary" for negatives in by_type)

@@ -6,6 +6,7 @@ Shapes: P pairs of a source and a destination, S sources, D destinations, X edge
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -55,7 +56,10 @@ class ListLookup(EdgeLookup):
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return ListLookup, (self.graph,)  # a process that gets it derives the lists again
+
+    @cached_property
     def _lists(self) -> tuple[ops.DenseLists, np.ndarray]:
         return self.graph.link_lists, self.graph.indices
 

@@ -28,9 +28,10 @@ from tests.faults.campaign.owners import Owners
 from tests.faults.campaign.resumes import Resumes
 from tests.faults.campaign.stops import Stops
 from tests.faults.campaign.strangers import Strangers
+from tests.faults.campaign.trainings import Trainings
 
 ATTACKS: dict[str, type[Attack]] = {
-    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes, Owners)
+    each.name: each for each in (Kills, Stops, Hangs, Strangers, Overwriters, Damage, Resumes, Owners, Trainings)
 }
 DOCS = Path(__file__).parents[3] / "docs" / "security.md"
 _BEGIN = "<!-- campaign: begin, written by python -m tests.faults.campaign --docs -->"
@@ -165,17 +166,19 @@ def _report(rows: list[Row], options: argparse.Namespace) -> None:
 
 
 def _write_docs(rows: list[Row], options: argparse.Namespace) -> None:
-    """Writes what the documentation shows: one line an attack."""
-    lines = [f"Seed {options.seed}, ranks started by `{options.how}`, {os.cpu_count()} cores:\n"]
-    lines += ["| attack | trials | bad | what came of it | medians |", "| --- | ---: | ---: | --- | --- |"]
+    """Writes what the documentation shows: one line an attack. Those of attacks that were not tried now stay."""
+    head, _, rest = DOCS.read_text().partition(_BEGIN)
+    before, _, rest = rest.partition(_END)
+    told = {line.split("|")[1].strip(): line for line in before.splitlines() if line.startswith("| ")}
     for attack in ATTACKS:
         if found := [row for row in rows if row.attack == attack]:
             came = Counter(row.what if row.is_good else f"**{row.what}**" for row in found)
-            told = ", ".join(f"{what} {number}" for what, number in came.most_common())
-            bad = sum(not row.is_good for row in found)
-            lines += [f"| {attack} | {len(found)} | {bad} | {told} | {_medians(found)} |"]
-    head, _, rest = DOCS.read_text().partition(_BEGIN)
-    DOCS.write_text("\n".join([f"{head}{_BEGIN}", *lines, f"{_END}{rest.partition(_END)[2]}"]))
+            outcomes = ", ".join(f"{what} {number}" for what, number in came.most_common())
+            bad, ranks = sum(not row.is_good for row in found), f"{options.seed}, {options.how}, {os.cpu_count()}"
+            told[attack] = f"| {attack} | {ranks} | {len(found)} | {bad} | {outcomes} | {_medians(found)} |"
+    lines = ["| attack | seed, how ranks start, cores | trials | bad | what came of it | medians |"]
+    lines += ["| --- | --- | ---: | ---: | --- | --- |", *(told[attack] for attack in ATTACKS if attack in told)]
+    DOCS.write_text("\n".join([f"{head}{_BEGIN}", *lines, f"{_END}{rest}"]))
 
 
 def _medians(rows: list[Row]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import signal
@@ -14,7 +15,8 @@ from typing import Any
 
 import psutil
 
-from tests.integration.scripts import launch
+from lightning_gnnload import partition_graph
+from tests.integration.scripts import launch, toy
 
 SCRIPT = Path(__file__).with_name("job.py")
 LIMIT_S = 60.0 * launch.PATIENCE
@@ -91,6 +93,13 @@ class Jobs:
         if shape not in self._known:
             self._known[shape] = self.measure(shape, self._folder / str(len(self._known)))
         return self._known[shape]
+
+    @functools.cached_property
+    def parts(self) -> Path:
+        """The folder of a partition that trials share, each node's list and row with its owner."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        partition_graph(toy.toy_data(), self._folder / "parts", 2, "random", hops=0, progress=False)
+        return self._folder / "parts"
 
     def measure(self, shape: Shape, folder: Path, environment: Mapping[str, str] | None = None) -> Undisturbed:
         """Runs a job in peace. Raises RuntimeError: it fails even so."""

@@ -1,7 +1,8 @@
 """Samples from owners, and gathers rows from them, step by step; writes a line of JSON a step, and one at the end.
 
 Arguments: folder of parts, file of addresses (a JSON list, read anew whenever an owner is looked for), file to write,
-number of steps, seconds that each takes at least. The last line has the error of ours that ended it, if any.
+number of steps, seconds that each takes at least, seconds to look for an owner. The last line has the error of ours
+that ended it, if any.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from tests.integration.scripts.toy import NUM_FEATURES, NUM_NODES, digest
 
 BATCH_SIZE = 16
 SAMPLER = NeighborSampler([5, 4, 3])
-DEADLINE_S, PATIENCE_S = 1.0, 25.0
+DEADLINE_S = 1.0
 
 
 def digests(sampler: Any, graph: Graph | None, gather: Callable[[torch.Tensor], torch.Tensor]) -> Iterator[str]:
@@ -37,7 +38,7 @@ def digests(sampler: Any, graph: Graph | None, gather: Callable[[torch.Tensor], 
         yield digest([batch.nodes, gather(batch.nodes), *arrays])
 
 
-def main(folder: str, addresses: str, written: str, num_steps: str, pause_s: str) -> None:
+def main(folder: str, addresses: str, written: str, num_steps: str, pause_s: str, patience_s: str) -> None:
     partition = load_partition(folder)
     with open(written, "a", buffering=1) as lines:
         end = {"end": "ended"}
@@ -46,7 +47,7 @@ def main(folder: str, addresses: str, written: str, num_steps: str, pause_s: str
                 partition,
                 lambda: json.loads(Path(addresses).read_text()),
                 deadline_s=DEADLINE_S,
-                patience_s=PATIENCE_S,
+                patience_s=float(patience_s),
             )
 
             def gather(nodes: torch.Tensor) -> torch.Tensor:

@@ -6,8 +6,8 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -54,34 +54,49 @@ def served(
 
 
 class OwnerProcess:
-    """``gnnload own`` as a process; it is killed in the end, whatever state it is in."""
+    """``gnnload own`` as a process; it is killed in the end, whatever state it is in.
+
+    Args:
+        popen: starts it: by default as a user does, ``forkserver.Popen`` within a fraction of a second.
+        log: what it tells goes there; None: :meth:`told` reads it.
+    """
 
     def __init__(
-        self, folder: Path, secret_file: Path, *options: str, environment: Mapping[str, str] | None = None
+        self,
+        folder: Path,
+        secret_file: Path,
+        *options: str,
+        environment: Mapping[str, str] | None = None,
+        popen: Callable[..., subprocess.Popen[bytes]] = subprocess.Popen,
+        log: Path | None = None,
     ) -> None:
         command = [sys.executable, "-m", "lightning_gnnload.plugin.commands.cli", "own", str(folder), "--json"]
-        self.process = subprocess.Popen(
-            [*command, "--secret-file", str(secret_file), *options],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env={**os.environ, **(environment or {})},
-        )
+        with log.open("ab") if log else nullcontext(subprocess.PIPE) as stderr:
+            self.process = popen(
+                [*command, "--secret-file", str(secret_file), *options],
+                stdout=subprocess.PIPE,
+                stderr=stderr,
+                env={**os.environ, **(environment or {})},
+            )
         self.address = ""
 
     def wait_until_ready(self) -> str:
         """Returns its address."""
         assert self.process.stdout is not None
-        assert self.process.stderr is not None
         line = self.process.stdout.readline()
-        assert line, self.process.stderr.read().decode()
+        assert line, self.told()
         self.address = json.loads(line)["address"]
         return self.address
+
+    def told(self) -> str:
+        """Returns what it told, once it has ended."""
+        self.process.wait(60)
+        return self.process.stderr.read().decode() if self.process.stderr else ""
 
     def kill(self) -> None:
         self.process.kill()
         self.process.wait(10)
-        for pipe in (self.process.stdout, self.process.stderr):
-            assert pipe is not None
+        for pipe in filter(None, (self.process.stdout, self.process.stderr)):
             pipe.close()
 
     def __enter__(self) -> OwnerProcess:

@@ -49,12 +49,14 @@ def _workers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compat.train_fn_utils, "_train_fn_utils", None)
 
 
-def run(workers: Workers, num_samplers: int, calls: tuple[str, ...]) -> None:
+def run(workers: Workers, num_samplers: int, calls: tuple[str, ...], num_told: int | None = None) -> None:
     with job(num_samplers=num_samplers) as running, ExitStack() as stack:
         compat.train_fn_utils.set_train_fn_utils(workers)
         for service in running.services:
             stack.enter_context(collectives.answered_beside(service))
-        trainer = collectives._AnnouncedFunctions(running.queue(), workers)
+        trainer = collectives._AnnouncedFunctions(
+            running.queue(), num_samplers if num_told is None else num_told, workers
+        )
         assert trainer.get_context() == "the context"
         for name in calls:
             getattr(trainer, name)(*([{"loss": 1.0}] if name == "report" else []))
@@ -72,6 +74,13 @@ def test_each_sampler_calls_as_often_as_trainers_do_and_in_their_order(num_sampl
     assert by_thread[0] == by_thread[1]
     assert Counter(name for _, name in workers.calls) == {"report": 3 * (1 + num_samplers), "barrier": 1 + num_samplers}
     assert not [thread for thread in threading.enumerate() if thread.name == "gnnload-ray"]
+
+
+@pytest.mark.usefixtures("_workers")
+def test_samplers_of_other_machines_are_told_by_one_trainer_alone() -> None:
+    workers = Workers(2)
+    run(workers, 2, ("report",), num_told=1)  # the second sampler would wait for more workers than there are
+    assert [name for _, name in workers.calls] == ["report", "report"]
 
 
 @pytest.mark.usefixtures("_workers")

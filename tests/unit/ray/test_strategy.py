@@ -20,7 +20,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.plugins.environments import LightningEnvironment
 from ray.train.lightning import RayLightningEnvironment, prepare_trainer
 from ray.train.v2._internal.execution import train_fn_utils as functions
-from lightning_gnnload.ray import FactoredTorchConfig, RayFactoredStrategy, RayReportCallback, addresses
+from lightning_gnnload.ray import FactoredTorchConfig, RayFactoredStrategy, RayReportCallback, addresses, command
 
 def outcome(make):
     try:
@@ -48,7 +48,7 @@ def facts(made):
 seen = {"outside": outcome(trainer)}
 place(3, 3, 0, 0)
 seen["untold"] = outcome(trainer)
-addresses._is_told = True
+addresses._secret = "of this start"
 import os
 os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "1", "NODE_RANK": "0", "LOCAL_RANK": "0"}
 seen["trainer"] = facts(trainer())
@@ -61,9 +61,17 @@ seen["takeover"] = outcome(lambda: trainer({"takeover": True}))
 seen["trainers"] = outcome(lambda: trainer({"trainers": 2}))
 seen["all_sample"] = outcome(lambda: trainer({"samplers": 3}))
 seen["owners"] = outcome(lambda: trainer({"owners": -1}))
+seen["configured"] = facts(trainer({"start_method": "popen", "trainers": None}))  # as a configuration names them
+seen["spawn"] = outcome(lambda: trainer({"start_method": "spawn"}))
+seen["unknown_devices"] = outcome(lambda: command.start_command(["fit"], {"devices": "auto"}))
+seen["has_run"] = RayFactoredStrategy.start_command(["fit"], {"devices": 3})
 seen["steps"] = outcome(lambda: RayReportCallback(0))
 place(6, 3, 2, 1)
 seen["second_sampler"] = facts(trainer())
+apart = {"samplers": 0, "sampler_nodes": 1}
+seen["apart"] = facts(trainer(apart))
+place(6, 3, 0, 0)
+seen["trains_apart"] = facts(trainer(apart))
 place(1, 1, 0, 0)
 seen["lone"] = facts(trainer())
 place(5, 3, 0, 0)
@@ -90,14 +98,18 @@ TRAINER = {
     "takeover": False,
 }
 SECOND = TRAINER | {"world_size": 4, "nodes": 2, "role": "sampler", "rank": 5}
+APART = TRAINER | {"world_size": 3, "nodes": 2, "role": "sampler", "rank": 5, "devices": 3}
 LONE = TRAINER | {"world_size": 1, "devices": 1, "samples_of": {"num_replicas": 1, "rank": 0}}
 
 
 @pytest.mark.parametrize(
     ("case", "wanted"),
     [
-        *((case, TRAINER) for case in ("trainer", "plugin", "other_plugin", "devices")),
+        *((case, TRAINER) for case in ("trainer", "plugin", "other_plugin", "devices", "configured")),
+        ("has_run", False),  # by others: this is a worker
         ("second_sampler", SECOND | {"samples_of": {"num_replicas": 4, "rank": 5}}),
+        ("apart", APART | {"samples_of": {"num_replicas": 3, "rank": 5}}),
+        ("trains_apart", APART | {"role": "trainer", "rank": 0, "samples_of": {"num_replicas": 3, "rank": 0}}),
         ("lone", LONE),
     ],
 )
@@ -114,6 +126,8 @@ def test_a_trainer_has_the_ranks_that_ray_placed(seen: dict[str, object], case: 
         ("two_nodes", "RoleConfigError: Trainer(num_nodes=2), but Ray Train has num_nodes=1 here"),
         ("takeover", "RoleConfigError: RayFactoredStrategy has no takeover: Ray starts all ranks again"),
         ("trainers", "RoleConfigError: RayFactoredStrategy has no trainers: ScalingConfig"),
+        ("spawn", "RoleConfigError: RayFactoredStrategy has no start_method: Ray Train starts the ranks"),
+        ("unknown_devices", "RoleConfigError: trainer.devices=auto: Ray needs to know how many workers"),
         ("all_sample", "RoleConfigError: samplers=3 of devices=3 leaves no device to train on."),
         ("owners", "RoleConfigError: owners=-1: a whole number of at least 0 is needed."),
         ("steps", "LoaderConfigError: every_n_train_steps=0: a whole number of at least 1 is needed."),
@@ -130,6 +144,26 @@ def test_two_lightnings_are_told_apart() -> None:
     last = done.stderr.splitlines()[-1]
     assert "LightningCompatibilityError: Ray Train follows the package lightning, and lightning_gnnload" in last
     assert "GNNLOAD_LIGHTNING=lightning" in last
+
+
+@pytest.mark.matrix
+@pytest.mark.parametrize(
+    ("change", "text"),
+    [
+        ("ray.__version__ = '2.50.1'", "needs Ray 2.51 or newer, but Ray 2.50.1 is installed: pip install -U"),
+        (
+            "from ray.train.torch import config; del config._set_torch_distributed_env_vars",
+            "has changed what lightning_gnnload.",
+        ),
+        ("os.environ['RAY_TRAIN_V2_ENABLED'] = '0'", "RAY_TRAIN_V2_ENABLED turns off the second version of Ray Train"),
+    ],
+)
+def test_another_ray_is_told(change: str, text: str) -> None:
+    code = f"import os, sys, ray\n{change}\nfrom lightning_gnnload.ray import FactoredTorchConfig"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=100)
+    last = done.stderr.splitlines()[-1]
+    assert last.startswith("lightning_gnnload.errors.LaunchError: ")
+    assert text in last
 
 
 def test_without_ray_it_says_what_to_install() -> None:

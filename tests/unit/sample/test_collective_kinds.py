@@ -49,6 +49,9 @@ LAYERS = [
     LayerSampler([20, 30, 10], edge_ids=True),
     LayerSampler([20, 30, 10], expand="new", edge_ids=True, keep_known=True),
     LayerSampler([30, -1], replace=True, normalize=False, expand="new"),
+    LayerSampler([60, 90, 30], "fastgcn", edge_ids=True),
+    LayerSampler([60, 40], "fastgcn", replace=True, normalize=True, keep_known=True, expand="new", edge_ids=True),
+    LayerSampler([10**6, -1, 50], "fastgcn", keep_known=True),
 ]
 WALKS = [
     RandomWalkSampler(),
@@ -102,7 +105,7 @@ def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
     parts = np.append(rng.integers(0, num_parts, num_nodes - 1), num_parts - 1)  # some own nothing
     seeds = rng.permutation(num_nodes)[: data.draw(st.integers(0, num_nodes))]
     expand, flags = data.draw(st.sampled_from(["all", "new"])), data.draw(st.tuples(*[st.booleans()] * 3))
-    method = data.draw(st.sampled_from(["walks", "dsp", "ladies", "scope"]))
+    method = data.draw(st.sampled_from(["walks", "dsp", "ladies", "fastgcn", "scope"]))
     budgets = data.draw(st.lists(st.sampled_from([-1, 1, 3, 20]), min_size=1, max_size=3))
     sampler: Sampler
     if method == "scope":
@@ -110,7 +113,7 @@ def test_batches_equal_the_whole_graphs_on_any_graph(data) -> None:
     elif method == "walks":
         sampler = RandomWalkSampler(len(budgets), 2, 3, 3, 0.2, 0.3, flags[0], flags[1], expand)
     else:
-        keep_known = flags[2] and method == "ladies"
+        keep_known = flags[2] and method != "dsp"
         sampler = LayerSampler(budgets, method, flags[0], flags[1], keep_known, expand, edge_ids=True)
     assert_equal_batches(sampler, graph, parts, seeds, data.draw(st.sampled_from(["push", "pull"])))
 
@@ -126,6 +129,23 @@ def test_random_walks_equal_the_whole_graphs(graph: Graph, paradigm: Any) -> Non
             lambda colleagues: collective_random_walk(colleagues, SEEDS, 6, paradigm=paradigm, **options).tolist(),  # noqa: B023
         )
         assert traces == [random_walk(graph, SEEDS, 6, **options).tolist()] * 3
+
+
+def test_nodes_drawn_by_importance_to_the_whole_graph_move_the_edges_that_are_kept() -> None:
+    sampler = LayerSampler([20, 20], "fastgcn", edge_ids=True)
+
+    def work(colleagues: SamplingGroup) -> tuple[dict[str, int], int]:
+        collective = CollectiveSampler(sampler, colleagues)
+        for step in range(3):
+            collective.sample(None, SEEDS, 1, 2, step)
+        return {name: traffic.num_tasks for name, traffic in colleagues.traffic.items()}, colleagues.rank
+
+    for tasks, _ in over_parts(disjoint(GRAPH, PARTS, 3), work):
+        assert tasks == {
+            "importance_sums": 2,
+            "edges_from": tasks["edges_from"],
+        }  # of two other ranks, once for all mini-batches
+        assert tasks["edges_from"] <= 3 * 2 * 2
 
 
 def test_kinds_that_meet_in_a_round_keep_their_tasks_apart() -> None:
@@ -149,8 +169,10 @@ def test_kinds_that_meet_in_a_round_keep_their_tasks_apart() -> None:
 
 def test_what_cannot_be_is_refused() -> None:
     def work(colleagues: SamplingGroup) -> None:
-        with pytest.raises(SamplerConfigError, match="whole graph, which no rank holds"):
-            CollectiveSampler(LayerSampler([5], "fastgcn"), colleagues)
+        with pytest.raises(SamplerConfigError, match="a metapath names edge types, but the graph has no types"):
+            CollectiveSampler(RandomWalkSampler(metapath=["buys"]), colleagues)
+        with pytest.raises(SamplerConfigError, match="needs a length"):
+            collective_random_walk(colleagues, [3])
         with pytest.raises(SeedError, match="300"):
             collective_random_walk(colleagues, [300], 2)
 

@@ -20,6 +20,7 @@ from lightning_gnnload import Partition, load_graph_data, load_partition, partit
 from lightning_gnnload.errors import GraphDataError, StoreFormatError
 from lightning_gnnload.storage import folders, parts
 from lightning_gnnload.storage.folders import new_folder
+from tests import guards
 from tests.forked import in_child
 from tests.unit.partition.by_id import ById
 from tests.unit.toy import toy_data
@@ -332,3 +333,24 @@ def test_features_from_disk(original: Path) -> None:
     out = torch.empty(len(part.graph.origin.node_ids), 5)
     part.x.gather(torch.arange(len(out)), out)
     assert out[:, 0].tolist() == part.graph.origin.node_ids.tolist()
+
+
+@pytest.mark.parametrize("hops", [0, 2])
+def test_a_partition_that_nobody_has_is_closed_at_once(tmp_path: Path, hops: int) -> None:
+    """Not when Python next looks for cycles: a process that opens one after the other has descriptors for few."""
+    made(tmp_path / "parts", hops=hops)
+    before = guards.num_fds()
+    gc.disable()
+    try:
+        partition = load_partition(tmp_path / "parts")
+        rows = torch.empty(2, partition.x.shape[1])
+        for part in partition.parts:
+            part.x.gather(torch.arange(2), rows)
+        x, num_open = partition.x, len(os.listdir("/proc/self/fd"))
+        assert num_open > before + 10
+        del partition, part
+        x.gather(torch.arange(2), rows)  # rows alone keep what they need
+        del x
+        assert len(os.listdir("/proc/self/fd")) == before
+    finally:
+        gc.enable()

@@ -116,6 +116,12 @@ def test_mini_batches_of_all_phases_are_those_of_the_whole_graph(
     assert local == batches(GraphDataModule(head, sampler, graph=addresses, features=addresses, **SETTINGS))
 
 
+def test_lists_of_a_partition_come_with_its_rows(data: GraphData, head: Path, addresses: list[str]) -> None:
+    module = GraphDataModule(load_partition(head), NeighborSampler([3]), features=addresses)
+    assert module.owners.graph == module.owners.features == tuple(addresses)
+    assert not GraphDataModule(data, NeighborSampler([3]), features=addresses, partition=head).owners.graph
+
+
 def test_edge_features_come_with_their_edges(data: GraphData, head: Path, addresses: list[str]) -> None:
     # A digest of a mini-batch leaves the tables of edges out.
     def rows(module: GraphDataModule) -> list[torch.Tensor]:

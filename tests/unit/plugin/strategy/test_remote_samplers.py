@@ -36,10 +36,10 @@ def store(monkeypatch: pytest.MonkeyPatch) -> HashStore:
     return made
 
 
-def job(rank: int, plan: RolePlan = PLAN, address: str = "127.0.0.1") -> Any:
+def job(rank: int, plan: RolePlan = PLAN, address: str = "127.0.0.1", secret: str | None = None) -> Any:
     environment = SimpleNamespace(main_address=address, main_port=29_500)
     times = {"connect_timeout_s": 5.0, "setup_timeout_s": 5.0}
-    return SimpleNamespace(roles=plan, environment=environment, global_rank=rank, **times)
+    return SimpleNamespace(roles=plan, environment=environment, global_rank=rank, queue_secret=secret, **times)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def test_the_secret_is_not_in_the_store(listener: RemoteListener, store: HashSto
     entry = store.get(module._entry(2)).decode()
     assert listener.address[0] == "127.0.0.1", "no other machine is in the job, and none gets there"
     assert SECRET not in entry
-    for key in (module._key(json.loads(entry)["nonce"], ""), SECRET.encode()):
+    for key in (module._key(job(2), json.loads(entry)["nonce"], ""), SECRET.encode()):
         assert key.hex() not in entry
 
 
@@ -116,6 +116,7 @@ def test_without_a_secret_nobody_listens_or_waits(monkeypatch: pytest.MonkeyPatc
         module.remote_samplers(job(0), None)
     assert time.monotonic() - began < 1
     assert module.remote_samplers(job(0, RolePlan(2, 1)), None) is NO_REMOTE, "one machine needs none"
+    module.listen_to_machines(job(2, secret="whoever started the ranks made it")).close()
 
 
 def test_a_sampler_listens_where_it_reaches_the_first_machine_from() -> None:
@@ -169,9 +170,11 @@ def test_who_relays_by_a_certificate_of_its_own_has_another_key(
     store: HashStore, certificates: list[Certificate], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It ends TLS with the trainer, and begins another with the sampler: the proofs that it passes on serve nobody."""
-    keys = [module._key("nonce", text) for text in ("", *(each.certificate.read_text() for each in certificates))]
+    keys = [
+        module._key(job(2), "nonce", text) for text in ("", *(each.certificate.read_text() for each in certificates))
+    ]
     assert len(set(keys)) == 3
-    assert module._key("a/b", "c") != module._key("a", "b/c")
+    assert module._key(job(2), "a/b", "c") != module._key(job(2), "a", "b/c")
 
 
 def test_a_machine_that_would_send_in_the_clear_is_refused(

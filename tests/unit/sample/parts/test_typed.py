@@ -25,11 +25,14 @@ from lightning_gnnload import (
     WeightedNeighborSampler,
 )
 from lightning_gnnload.data.block import MiniBatch
+from lightning_gnnload.errors import ExchangeError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.collective import CollectiveSampler
+from lightning_gnnload.sample.parts.collective_walks import collective_random_walk
 from lightning_gnnload.sample.seeds.links import LinkSettings, seed_kind
+from lightning_gnnload.sample.walk import random_walk
 from tests.unit.sample.parts.graphs import BACK, IN, TO, flat_graph, typed_graph
 from tests.unit.sample.ranks import disjoint, over_parts
 from tests.unit.seed_tables import KINDS as SEED_KINDS
@@ -76,6 +79,7 @@ TYPED: list[Sampler] = [
     ShadowSampler([3, 2], 2, edge_ids=True),
     LayerSampler([9, 5], "dsp", edge_ids=True),
     LayerSampler([9, 5], "ladies"),
+    LayerSampler([9, 5], "fastgcn", edge_ids=True, keep_known=True),
     RandomWalkSampler(2),
     HGTSampler([4, 3], edge_ids=True),
     HGTSampler({"a": [3, 0, 2], "none": [1, 1, 1], "b": [2, 4, 1]}, num_layers=1, edge_ids=True),
@@ -88,6 +92,61 @@ TYPED: list[Sampler] = [
 def test_types(sampler: Sampler, paradigm: str) -> None:
     for seed, num_parts in ((0, 1), (1, 3)):
         assert_equal(sampler, typed_graph(seed, weighted=True), num_parts, paradigm)
+
+
+@pytest.mark.parametrize("paradigm", ["push", "pull"])
+@pytest.mark.parametrize("weighted", [True, False])
+@pytest.mark.parametrize(
+    ("metapath", "options"),
+    [
+        ([IN], {"length": 4}),
+        ([BACK, TO], {"length": 3, "termination_prob": 0.2, "restart_prob": 0.3}),
+        (["back", "to", "in"], {"length": 2, "restart_prob": 0.5}),
+        ([IN, BACK], {}),
+    ],
+)
+def test_metapaths(metapath: Any, options: dict[str, Any], weighted: bool, paradigm: Any) -> None:
+    for seed, num_parts in ((0, 1), (1, 3)):
+        graph, seeds = typed_graph(seed, weighted=True), [3, 0, 16, 9]
+        settings: dict[str, Any] = {"num_walks": 5, "seed": 3, "step": 1, "weighted": weighted, **options}
+        samplers = []
+        if graph.types.edge_type_number(metapath[-1]) != 1:  # which leads to another type than it began at
+            rounds = {"walk_length": options.get("length", 1), "num_walks": 4, "num_neighbors": 3}
+            rounds |= {name: options[name] for name in options if name != "length"}
+            for more in ({}, {"expand": "new", "include_self": False, "normalize": True}):
+                samplers.append(RandomWalkSampler(2, metapath=metapath, weighted=weighted, **rounds, **more))
+        parts = parts_of(graph, num_parts)
+
+        def work(
+            colleagues: SamplingGroup, samplers: Any = samplers, settings: Any = settings, seeds: Any = seeds
+        ) -> Any:
+            walks = collective_random_walk(colleagues, seeds, metapath=metapath, paradigm=paradigm, **settings)
+            ours = [CollectiveSampler(sampler, colleagues, paradigm) for sampler in samplers]
+            return walks.tolist(), [content(sampler.sample(None, seeds, 1, 2, 3)) for sampler in ours]
+
+        walks = random_walk(graph, seeds, metapath=metapath, **settings).tolist()
+        assert any(node >= 0 for walk in walks for node in walk[1:])
+        expected = walks, [content(sampler.sample(graph, seeds, 1, 2, 3)) for sampler in samplers]
+        assert over_parts(parts, work) == [expected] * num_parts
+
+
+def test_metapaths_that_cannot_be_are_refused() -> None:
+    graph = typed_graph(1)
+
+    def work(colleagues: SamplingGroup) -> None:
+        with pytest.raises(SamplerConfigError, match="must come back to 'a'"):
+            CollectiveSampler(RandomWalkSampler(metapath=[BACK]), colleagues)
+        with pytest.raises(
+            SeedError, match=r"starts\[1\] is 20, but the first edge type of the metapath ends in nodes 0"
+        ):
+            collective_random_walk(colleagues, [3, 20], metapath=[BACK])
+        nodes, names = np.arange(29), {"names": np.arange(29), "numbers": np.zeros(29, np.int64)}
+        about = {"walks": [1, 1, 0.0, 0.0], "key": [0, 0, 0, 0], "weighted": False, "t": 0}
+        for edge_type in (4, -1, "to"):
+            with pytest.raises((ExchangeError, SamplerConfigError), match="which this part does not have"):
+                colleagues.ask("step", nodes, {**about, "edge_type": edge_type}, names)
+
+    over_parts(parts_of(graph, 1), work)
 
 
 BY_TIME = list(
