@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.data.arrays import tensor_view
 from lightning_gnnload.data.features import FeatureStore, Reads, summed_reads
-from lightning_gnnload.data.row_places import Places
+from lightning_gnnload.data.row_places import PartRows, Places
 from lightning_gnnload.errors import SeedError
 
 
@@ -24,8 +24,8 @@ class PartedTable:
     dtype: torch.dtype
     row_places: Places
 
-    def locate(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of each row of the whole table, and its number among the part's own: int64 ``[B]`` both.
+    def by_part(self, rows: np.ndarray) -> list[PartRows]:
+        """Returns the rows that each part has, of parts that have any; ``rows`` int64 ``[B]`` are of the whole table.
 
         Raises:
             SeedError: a row is none of the table's.
@@ -33,7 +33,7 @@ class PartedTable:
         if len(rows) and not (rows.min() >= 0 and rows.max() < self.num_rows):
             bad = int(np.flatnonzero((rows < 0) | (rows >= self.num_rows))[0])
             raise SeedError(f"ids[{bad}] is {rows[bad]}, but the table has rows 0 to {self.num_rows - 1}.")
-        return self.row_places.of(rows)
+        return self.row_places.by_part(rows)
 
 
 class PartedFeatureStore(FeatureStore):
@@ -76,12 +76,10 @@ class PartedFeatureStore(FeatureStore):
         return self.gather_at(ids, None, out)
 
     def gather_at(self, ids: torch.Tensor, positions: torch.Tensor | None, out: torch.Tensor) -> Reads:
-        parts, part_rows = self.table.locate(ids.numpy())
         reads = []
-        for part in np.unique(parts).tolist():
-            at = tensor_view(np.flatnonzero(parts == part))
-            targets = at if positions is None else positions[at]
-            reads.append(self._store_of(part).gather_at(tensor_view(part_rows)[at], targets, out) or ())
+        for part, numbers, at in self.table.by_part(ids.numpy()):
+            targets = tensor_view(at) if positions is None else positions[tensor_view(at)]
+            reads.append(self._store_of(part).gather_at(tensor_view(numbers), targets, out) or ())
         return summed_reads(reads)
 
     def __repr__(self) -> str:

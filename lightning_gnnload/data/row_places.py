@@ -3,9 +3,24 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+<<<<<<< HEAD
+from typing import NamedTuple
+=======
 from itertools import pairwise
+>>>>>>> main
 
 import numpy as np
+
+from lightning_gnnload import ops
+
+
+class PartRows(NamedTuple):
+    """The rows of a gather that one part has: ``numbers`` int64 ``[B]``, theirs among the part's own rows, and
+    ``positions`` int64 ``[B]``, ascending, where they stand among all rows of the gather."""
+
+    part: int
+    numbers: np.ndarray
+    positions: np.ndarray
 
 
 @dataclass(frozen=True, eq=False)
@@ -22,10 +37,16 @@ class RowPlaces:
         firsts: int64 ``[K + 1]``, how many rows lie with the parts before.
 
     Example:
+<<<<<<< HEAD
+        >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
+        >>> [(part, numbers.tolist()) for part, numbers, _ in places.by_part(np.array([2, 1]))]
+        [(0, [0]), (1, [1])]
+=======
         >>> nodes = np.array([1, 0, 2])  # by new id; the first part owns node 1
         >>> places = RowPlaces.over(np.array([0, 1, 3]), nodes, np.argsort(nodes), range(3))
         >>> [column.tolist() for column in places.of(np.array([2, 1]))]
         [[1, 0], [1, 0]]
+>>>>>>> main
     """
 
     starts: np.ndarray
@@ -44,12 +65,10 @@ class RowPlaces:
         begins, last = np.array(bounds, np.int64).reshape(-1, 2).T
         return cls(starts, new_ids, nodes.start, begins, np.append(0, np.cumsum(last - begins)))
 
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of each row of the whole table, and the row's number among the part's own: int64 ``[B]``
-        both; ``rows`` int64 ``[B]`` are rows of the table."""
-        new_ids = self.new_ids[rows + self.first if self.first else rows]
-        parts = np.searchsorted(self.starts, new_ids, side="right") - 1
-        return parts, new_ids - self.begins[parts]
+    def by_part(self, rows: np.ndarray) -> list[PartRows]:
+        """Returns the rows that each part has, of parts that have any; ``rows`` int64 ``[B]`` are rows of the table."""
+        num_rows = len(self.new_ids) - self.first
+        return _split(*ops.locate_rows(rows, num_rows, self.starts, self.begins, self.new_ids, self.first))
 
     def numbers_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the numbers of rows if they lay by part, int64 ``[B]``."""
@@ -91,6 +110,23 @@ class EdgePlaces:
         own_starts[1 + nodes.numbers_of(np.arange(len(list_starts) - 1))] = np.diff(list_starts)
         return cls(nodes, list_starts, np.cumsum(own_starts, out=own_starts))
 
+<<<<<<< HEAD
+    def by_part(self, rows: np.ndarray) -> list[PartRows]:
+        """Returns the rows that each part has, as :meth:`RowPlaces.by_part` does."""
+        nodes = np.searchsorted(self.list_starts, rows, side="right") - 1
+        edges = self.own_starts[self.new_ids[nodes]] + rows - self.list_starts[nodes]
+        starts = self.own_starts[self.starts]
+        return _split(*ops.locate_rows(edges, int(starts[-1]), starts, starts[:-1]))
+
+
+def _split(counts: np.ndarray, own_rows: np.ndarray, positions: np.ndarray) -> list[PartRows]:
+    part_ends = np.cumsum(counts)
+    return [
+        PartRows(part, own_rows[end - count : end], positions[end - count : end])
+        for part, (count, end) in enumerate(zip(counts.tolist(), part_ends.tolist(), strict=True))
+        if count
+    ]
+=======
     def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Returns the part of each row, and the row's number among the part's own, as :meth:`RowPlaces.of` does."""
         at = np.searchsorted(self.list_starts, rows, side="right") - 1
@@ -103,6 +139,7 @@ class EdgePlaces:
         """Returns how many rows lie with a part."""
         first, last = self.own_starts[self.nodes.firsts[part : part + 2]].tolist()
         return last - first
+>>>>>>> main
 
 
 Places = RowPlaces | EdgePlaces

@@ -11,19 +11,18 @@ import contextlib
 import hashlib
 import hmac
 import ipaddress
-import math
 import os
 import secrets
 import socket
 import ssl
 import struct
 import time
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from lightning_gnnload.errors import FrameError, StrangerError
-from lightning_gnnload.host.sockets import readable
 from lightning_gnnload.host.tls import TlsSocket
 
 Buffer = bytes | bytearray | memoryview | np.ndarray
@@ -33,6 +32,7 @@ _MAGIC = b"gnnload1"
 _NONCE_BYTES = 32
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _HEAD = struct.Struct("<IIQ")
+_TIME = struct.Struct("@ll")  # timeval
 _PIECE_BYTES = 1 << 20
 """Of so many bytes at most, each has to come, or to go, within the time limit."""
 _BEGUN_S = 60.0
@@ -125,28 +125,22 @@ class TcpStream:
     def send(self, frame: Frame, timeout_s: float, content: Buffer = b"") -> None:
         """Sends a frame; what its bytes are beyond ``content`` follows by :meth:`send_on`."""
         # Held back until bytes follow, so that a short frame is one packet.
-        flags = socket.MSG_MORE if frame.num_bytes and not isinstance(self._socket, TlsSocket) else 0
-        self._socket.settimeout(timeout_s)
-        self._socket.sendall(_HEAD.pack(*frame), flags)
+        flags = socket.MSG_MORE if frame.num_bytes else 0
+        self._drain(memoryview(_HEAD.pack(*frame)), time.monotonic() + timeout_s, flags)
         self.send_on(content, timeout_s)
 
     def send_on(self, content: Buffer, timeout_s: float) -> None:
         """Sends further bytes of a frame."""
         view = _view(content)
-        self._socket.settimeout(timeout_s)
         for begin in range(0, len(view), _PIECE_BYTES):
-            self._socket.sendall(view[begin : begin + _PIECE_BYTES])
+            self._drain(view[begin : begin + _PIECE_BYTES], time.monotonic() + timeout_s)
 
     def receive(self, timeout_s: float | None) -> Frame:
         """Waits for the next frame, whose bytes are then received by :meth:`receive_into`; None waits for ever, unless
         the frame has begun to come."""
         head = bytearray(_HEAD.size)
         if timeout_s is None:
-            if isinstance(self._socket, TlsSocket):
-                self._socket.settimeout(None)
-            else:  # of a socket in the clear, the limit is that of the thread that sends, too
-                readable([self._socket], math.inf)
-                self._socket.settimeout(_BEGUN_S)
+            self._limit(None, socket.SO_RCVTIMEO)
             received = self._socket.recv_into(head)
             if not received:
                 raise ConnectionResetError("the other end has closed the connection.")
@@ -178,6 +172,8 @@ class TcpStream:
         options += [(socket.IPPROTO_TCP, getattr(socket, name), value) for name, value in _KEEP_ALIVE.items()]
         for option in options:
             self._socket.setsockopt(*option)
+        if not isinstance(self._socket, TlsSocket):
+            self._socket.setblocking(True)
 
     def _prove(self, secret: bytes, purpose: str, deadline: float) -> None:
         theirs = self._read_greeting(deadline)
@@ -215,16 +211,48 @@ class TcpStream:
         return bytes(memory)
 
     def _write(self, content: bytes, deadline: float) -> None:
-        self._socket.settimeout(_left(deadline))
-        self._socket.sendall(content)
+        self._drain(memoryview(content), deadline)
 
     def _fill(self, view: memoryview, deadline: float) -> None:
         while len(view):
-            self._socket.settimeout(_left(deadline))
-            received = self._socket.recv_into(view)
+            self._limit(_left(deadline), socket.SO_RCVTIMEO)
+            if isinstance(self._socket, TlsSocket):
+                received = self._socket.recv_into(view)
+            else:
+                # All that is to come by one call: the system looks at the time, and wakes this thread for all of it.
+                with _late():
+                    received = self._socket.recv_into(view, len(view), socket.MSG_WAITALL)
             if not received:
                 raise ConnectionResetError("the other end has closed the connection.")
             view = view[received:]
+
+    def _drain(self, view: memoryview, deadline: float, flags: int = 0) -> None:
+        while len(view):
+            self._limit(_left(deadline), socket.SO_SNDTIMEO)
+            if isinstance(self._socket, TlsSocket):
+                self._socket.sendall(view)
+                return
+            with _late():
+                view = view[self._socket.send(view, flags) :]
+
+    def _limit(self, timeout_s: float | None, option: int) -> None:
+        """Limits how long this thread's next call waits: None, for ever."""
+        if isinstance(self._socket, TlsSocket):
+            self._socket.settimeout(timeout_s)
+            return
+        # The socket blocks, and the system itself looks at the time, each way by itself: Python would poll before each
+        # call, get no more by it than is there just then, and have one limit for the thread that sends and the other.
+        microseconds = 0 if timeout_s is None else max(round(timeout_s * 1e6), 1)
+        self._socket.setsockopt(socket.SOL_SOCKET, option, _TIME.pack(*divmod(microseconds, 1_000_000)))
+
+
+@contextlib.contextmanager
+def _late() -> Iterator[None]:
+    """Names what a blocking socket calls by another name, once its time is over."""
+    try:
+        yield
+    except BlockingIOError as error:
+        raise TimeoutError("the other end did not answer in time.") from error
 
 
 def listen(host: str, port: int) -> socket.socket:

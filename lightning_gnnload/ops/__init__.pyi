@@ -79,6 +79,7 @@ from .neighbors import fanout_table as fanout_table
 from .neighbors import sample_neighbors as sample_neighbors
 from .neighbors import sample_typed_neighbors as sample_typed_neighbors
 from .orders import breadth_first as breadth_first
+from .parts import locate_rows as locate_rows
 from .quantized import gather_quantized as gather_quantized
 from .queries import Draw as Draw
 from .queries import Queries as Queries

@@ -10,25 +10,27 @@ Source: BGL (NSDI'23), section 3.1, where graph store servers sample; DSP (PPoPP
 
 from __future__ import annotations
 
+import itertools
 import threading
 import zlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import astuple, dataclass
 from typing import Any
 
 import numpy as np
 import torch
 
-from lightning_gnnload.data.features import Reads, TierReads, byte_rows, gather
+from lightning_gnnload.data.features import Reads, TierReads, byte_rows
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.parted import PartedTable
 from lightning_gnnload.errors import ExchangeError, GnnLoadError, OwnerLostError
 from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.ops import ARENA_ALIGNMENT, ArenaTooSmall, Draw, DrawKey, HopLayout, SampleLayout
 from lightning_gnnload.owners.client import Owners
+from lightning_gnnload.owners.coming import ComingAnswer
 from lightning_gnnload.owners.connection import OwnerFailedError
-from lightning_gnnload.owners.owner import Owner, Reply
+from lightning_gnnload.owners.owner import Owner, Reply, gathered_rows
 from lightning_gnnload.owners.rows import RemoteFeatureStore
 from lightning_gnnload.owners.wire import Wire, WireRows
 from lightning_gnnload.pipeline.fill import Filler
@@ -45,7 +47,7 @@ from lightning_gnnload.storage.partitions import StoredPartition
 BATCH = "batch"
 """The operation that makes a whole mini-batch, beside those of :class:`.Owner`."""
 _MOST_CLIENTS = 8
-_PIECE_BYTES = 8 << 20  # of rows, which an owner gathers, from others too, and sends
+_LENGTH_BYTES = 8  # of the number, int64, that an answer begins with: of the bytes of its head, which rows follow
 _PATIENCE_S = 10.0  # of an owner with its colleagues: who asked for the mini-batch has more
 
 
@@ -103,53 +105,35 @@ class BatchOwner(Owner):
         tables = [str(name) for name in about["tables"]]
         if missing := [name for name in tables if name not in rows]:
             raise ExchangeError(f"a mini-batch has no rows of {missing[0]!r:.100}, but of {', '.join(rows) or 'none'}.")
-        # Those that lie here: others would cross the network twice. Indexing copies, as the arena is for the next one.
-        here = {name: ids[self._is_here(name, ids)] for name in tables if (ids := rows[name].numpy()) is not None}
+        # Those that lie here: others would cross the network twice. Copies, as the arena is for the next one.
+        here = {name: self._own(name, rows[name].numpy()) for name in tables}
+        counts = {name: sum(map(len, by_part.values())) for name, by_part in here.items()}
+        forms = {name: colleagues.form_of(name) for name in tables}
         head = Message(
             {
                 "layout": _written(layout.compact()),
                 "parts": list(self.parts),
-                "tables": [[name, len(ids), _checksum(rows[name].numpy())] for name, ids in here.items()],
+                "tables": [[name, count, _checksum(rows[name].numpy())] for name, count in counts.items()],
             },
             {"begin": arena[: layout.free_begin], "end": arena[layout.free_end : _aligned_end(arena)]},
         ).to_bytes()
-        forms = {name: colleagues.form_of(name) for name in tables}
-        num_bytes = len(head) + sum(len(ids) * forms[name].row_bytes for name, ids in here.items())
-        pieces: Iterable[np.ndarray] = self._pieces(head, here, forms)
+        stores = self.partition.parts
+        gathered = (
+            gathered_rows(name, stores[part].stores[name], numbers, forms[name])
+            for name in tables
+            for part, numbers in here[name].items()
+        )
+        pieces: Iterable[np.ndarray] = itertools.chain(
+            [np.array([len(head)]).view(np.uint8), head], itertools.chain.from_iterable(gathered)
+        )
         if not all(form.is_exact for form in forms.values()):
             pieces = [piece.copy() for piece in pieces]  # numbers that cannot be sent are told before anything is
+        num_bytes = _LENGTH_BYTES + len(head) + sum(count * forms[name].row_bytes for name, count in counts.items())
         return Reply(num_bytes, pieces)
 
-    def _is_here(self, table: str, rows: np.ndarray) -> np.ndarray:
-        return np.isin(self.partition.parted[table].locate(rows)[0], self.parts)
-
-    def _pieces(
-        self, head: np.ndarray, here: dict[str, np.ndarray], forms: dict[str, WireRows]
-    ) -> Iterator[np.ndarray]:
-        yield head
-        for name, ids in here.items():
-            row_bytes = forms[name].row_bytes
-            if not row_bytes:
-                continue
-            most = max(_PIECE_BYTES // row_bytes, 1)
-            with scratch_rows(min(most, len(ids)), row_bytes, torch.uint8) as memory:
-                for begin in range(0, len(ids), most):
-                    piece = memory[: len(ids[begin : begin + most])].numpy()
-                    self._gather_here(name, ids[begin : begin + most], piece, forms[name])
-                    yield piece.reshape(-1)
-
-    def _gather_here(self, table: str, rows: np.ndarray, out: np.ndarray, form: WireRows) -> None:
-        parts, numbers = self.partition.parted[table].locate(rows)
-        for part in np.unique(parts).tolist():
-            at = np.flatnonzero(parts == part)
-            store = self.partition.parts[part].stores[table]
-            if form.is_exact:
-                typed = torch.from_numpy(out).view(store.dtype).view(len(out), store.shape[1])
-                store.gather_at(torch.from_numpy(numbers[at]), torch.from_numpy(at), typed)
-                continue
-            with scratch_rows(len(at), store.shape[1], store.dtype) as memory:
-                store.gather(torch.from_numpy(numbers[at]), memory)
-                out[at] = form.pack(memory, table)
+    def _own(self, table: str, rows: np.ndarray) -> dict[int, np.ndarray]:
+        """Returns the rows that lie here, by part, in their numbers there."""
+        return {part: numbers for part, numbers, _ in self.partition.parted[table].by_part(rows) if part in self.parts}
 
     def _meet(self, addresses: Any, wire: Wire) -> _Colleagues:
         named = tuple(map(str, addresses))
@@ -222,7 +206,7 @@ class OwnedBatches:
             about, by_seed, shared = as_task(draw.queries)
             arrays |= {**by_seed, **shared}
         # Who draws and does not gather, to rank rows for a cache say, is not sent them again.
-        latest.unwanted |= latest.rows.keys()
+        latest.unwanted |= latest.coming.keys()
         latest.forget()
         tables = [name for name in self._tables if name not in latest.unwanted]
         about |= {
@@ -235,44 +219,101 @@ class OwnedBatches:
         }
         num_seeds = np.bincount(partition.part_of(draw.seeds), minlength=partition.num_parts)
         answer = owners.ask_part(int(num_seeds.argmax()), Message(about, arrays))
-        head = Message.from_bytes(answer)
-        sizes = [(name, count * owners.form_of(name).row_bytes) for name, count, _ in head.about["tables"]]
-        at = len(answer) - sum(num_bytes for _, num_bytes in sizes)
-        if [name for name, _ in sizes] != tables or at < 0:
+        latest.expect(answer, owners.form_of)
+        if list(latest.coming) != tables:
+            latest.forget()
             raise ExchangeError("an owner sent other rows with a mini-batch than were asked for.")
-        for (name, num_bytes), (_, _, checksum) in zip(sizes, head.about["tables"], strict=True):
-            latest.rows[name] = checksum, answer[at : at + num_bytes]
-            at += num_bytes
-        # Copied, as a view would keep the answer, with all its rows, until the next mini-batch has come.
-        latest.head = Message(head.about, {key: array.copy() for key, array in head.arrays.items()})
         latest.draw = draw
-        latest.parts = np.array(head.about["parts"], np.int64)
         return latest.head
 
-    def take(self, name: str, ids: np.ndarray) -> tuple[np.ndarray, np.ndarray] | None:
-        """Returns the rows that came with the mini-batch that this thread has asked for last, uint8, and the parts that
-        they are of, if these are its ids."""
+    def take(self, name: str, ids: np.ndarray) -> _Latest | None:
+        """Returns the mini-batch that this thread has asked for last, if rows of these ids come with it."""
         latest = self._of_thread
-        checksum, rows = latest.rows.pop(name, (None, None))
-        if rows is not None and checksum == _checksum(ids):
-            return rows, latest.parts
+        rows = latest.coming.get(name)
+        if rows is not None and rows.checksum == _checksum(ids):
+            return latest
         latest.unwanted.discard(name)
+        if rows is not None:
+            latest.forget()
         return None
 
 
+@dataclass
+class _ComingRows:
+    """Rows of a table that come with a mini-batch: how many, how each is on the wire, and the checksum of all ids of
+    the mini-batch; ``packed`` uint8 ``[count, row_bytes]`` where others behind them were read first."""
+
+    count: int
+    form: WireRows
+    checksum: int
+    packed: np.ndarray | None = None
+
+
 class _Latest(threading.local):
-    """The mini-batch that a thread has asked for last, and its rows, each table's with the checksum of its ids; and the
-    tables whose rows it has left there before."""
+    """The mini-batch that a thread has asked for last: its head, and the rows that come behind it, by table, which stay
+    in the connection until each is read to its place; and the tables whose rows the thread has left there before."""
 
     def __init__(self) -> None:
-        self.forget()
+        self.answer: ComingAnswer | None = None
         self.unwanted: set[str] = set()
+        self.forget()
 
     def forget(self) -> None:
+        if self.answer is not None:
+            self.answer.close()
+        self.answer = None
         self.draw: Draw | None = None
         self.head = Message({}, {})
-        self.rows: dict[str, tuple[int, np.ndarray]] = {}
-        self.parts = np.empty(0, np.int64)
+        self.coming: dict[str, _ComingRows] = {}
+        self.parts: frozenset[int] = frozenset()
+
+    def expect(self, answer: ComingAnswer, form_of: Callable[[str], WireRows]) -> None:
+        """Reads a mini-batch's head, and notes what rows follow it. ExchangeError: it is no mini-batch."""
+        self.answer = answer
+        length = np.empty(1, np.int64)
+        try:
+            answer.read(length.view(np.uint8))
+            if not 0 <= length[0] <= answer.num_left:
+                raise ExchangeError(f"an owner sent a mini-batch of {length[0]} bytes in {answer.num_left}.")
+            answer.read(content := np.empty(length[0], np.uint8))
+            self.head = Message.from_bytes(content)
+            self.parts = frozenset(map(int, self.head.about["parts"]))
+            for name, count, checksum in self.head.about["tables"]:
+                self.coming[name] = _ComingRows(int(count), form_of(name), int(checksum))
+            sizes = [rows.count * rows.form.row_bytes for rows in self.coming.values()]
+            if min(sizes, default=0) < 0 or sum(sizes) != answer.num_left:
+                raise ExchangeError(
+                    f"{answer.num_left} bytes of rows follow a mini-batch, which tells of {sum(sizes)}."
+                )
+        except (LookupError, TypeError, ValueError, OverflowError) as error:
+            self.forget()
+            raise ExchangeError(f"an owner sent what is no mini-batch: {type(error).__name__}: {error}") from error
+        except BaseException:
+            self.forget()
+            raise
+
+    def read(self, name: str, out: np.ndarray, positions: np.ndarray) -> None:
+        """Reads a table's rows to ``out`` uint8 ``[*, bytes]`` at ``positions`` int64. ExchangeError: others came;
+        OSError: the owner is lost, and with it what it has not sent."""
+        assert self.answer is not None
+        rows = self.coming[name]
+        if rows.count != len(positions):
+            raise ExchangeError("an owner sent other rows with a mini-batch than it has.")
+        for table, before in self.coming.items():
+            if table == name:
+                break
+            if before.packed is None:
+                before.packed = np.empty((before.count, before.form.row_bytes), np.uint8)
+                self.answer.read(before.packed)
+        del self.coming[name]
+        if rows.packed is not None:
+            rows.form.unpack(rows.packed, out, positions)
+        elif rows.form.is_exact:
+            self.answer.read_rows(out, positions)
+        else:
+            with scratch_rows(rows.count, rows.form.row_bytes, torch.uint8) as packed:
+                self.answer.read(packed.numpy())
+                rows.form.unpack(packed.numpy(), out, positions)
 
 
 class OwnedSampler(SampledApart):
@@ -321,21 +362,37 @@ class PushedFeatureStore(RemoteFeatureStore):
         self._batches = batches
 
     def gather(self, ids: torch.Tensor, out: torch.Tensor) -> Reads:
-        came = self._batches.take(self.name, ids.numpy())
-        if came is None:
+        coming = self._batches.take(self.name, ids.numpy()) if self.row_bytes else None
+        if coming is None:
             return super().gather(ids, out)
-        packed, parts = came
-        form = self._batches.owners().form_of(self.name)
-        has_come = np.isin(self.table.locate(ids.numpy())[0], parts)
-        at = torch.from_numpy(np.flatnonzero(has_come))
-        if len(packed) != len(at) * form.row_bytes:
-            raise ExchangeError("an owner sent other rows with a mini-batch than it has.")
-        with scratch_rows(len(at), self.shape[1], self.dtype) as memory:
-            form.unpack(packed.reshape(len(at), form.row_bytes), byte_rows(memory))
-            gather(memory, torch.arange(len(at)), out, at)
-        pushed = TierReads("pushed", len(at), len(packed))
-        missing = torch.from_numpy(np.flatnonzero(~has_come))
-        return (pushed, *(self.gather_at(ids[missing], missing, out) if len(missing) else ()))
+        form = coming.coming[self.name].form
+        parts, rows = self.table.by_part(ids.numpy()), byte_rows(out)
+        at, missing = (
+            _joined([part.positions for part in parts if (part.part in coming.parts) is is_coming])
+            for is_coming in (True, False)
+        )
+        lost = []
+
+        def read() -> None:
+            try:
+                coming.read(self.name, rows, at)
+            except OSError as error:
+                coming.forget()
+                lost.append(error)
+
+        num_bytes = 0
+        if len(missing):  # are under way while those are read that came unasked
+            num_bytes = self._owners().gather(self.name, ids.numpy()[missing], rows, missing, read)
+        else:
+            read()
+        pushed = TierReads("pushed", len(at), len(at) * form.row_bytes)
+        if lost:  # any other owner of their parts has them too
+            [pushed] = self.gather_at(ids[torch.from_numpy(at)], torch.from_numpy(at), out)
+        return (pushed, *([TierReads("remote", len(missing), num_bytes)] if len(missing) else []))
+
+
+def _joined(positions: list[np.ndarray]) -> np.ndarray:
+    return np.concatenate(positions) if positions else np.empty(0, np.int64)
 
 
 def _checksum(ids: np.ndarray) -> int:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar, get_args
+from weakref import WeakSet
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from lightning_gnnload.errors import ExchangeError, FrameError, LoaderConfigErro
 from lightning_gnnload.host.pages import scratch_rows
 from lightning_gnnload.host.threads import Threads
 from lightning_gnnload.owners.address import Address, find_secret
+from lightning_gnnload.owners.coming import ComingAnswer
 from lightning_gnnload.owners.connection import Connection
 from lightning_gnnload.owners.directory import Addresses, Directory
 from lightning_gnnload.owners.owner import MOST_IDS, MOST_ROUNDED_BYTES, ROWS
@@ -31,6 +33,10 @@ _STREAM_BYTES = 8 << 20
 
 
 AnyOwners = TypeVar("AnyOwners", bound="Owners")
+
+
+def _nothing() -> None:
+    """What is done meanwhile, unless something is."""
 
 
 class _Request(NamedTuple):
@@ -99,6 +105,7 @@ class Owners(SamplingGroup):
         self.wire = wire
         self._settings: dict[str, Any] = {"num_streams": num_streams, "wire": wire}
         self._known: _Known | None = None
+        self._coming: WeakSet[ComingAnswer] = WeakSet()
         self._threads: tuple[int, Threads] | None = None
         self._starting = threading.Lock()
 
@@ -145,7 +152,14 @@ class Owners(SamplingGroup):
     def rank(self) -> int:
         return -1
 
-    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> int:
+    def gather(
+        self,
+        table: str,
+        rows: np.ndarray,
+        out: np.ndarray,
+        positions: np.ndarray | None = None,
+        meanwhile: Callable[[], object] = _nothing,
+    ) -> int:
         """Gathers rows of a table from who has them; returns the bytes on the wire.
 
         Args:
@@ -153,6 +167,7 @@ class Owners(SamplingGroup):
             rows: int64 ``[B]``, of the whole table.
             out: uint8 ``[*, row_bytes]``, contiguous; of B rows, or with ``positions`` of any number.
             positions: int64 ``[B]``, distinct: where in ``out`` each row belongs; others stay.
+            meanwhile: called once, while owners gather.
 
         Raises:
             SeedError: a row is none of the table's.
@@ -160,11 +175,11 @@ class Owners(SamplingGroup):
         """
         form = self.form_of(table)
         if form.is_exact:
-            self.gather_packed(table, rows, out, positions)
+            self._gather_packed(table, rows, out, positions, meanwhile)
         else:
             with scratch_rows(len(rows), form.row_bytes, torch.uint8) as memory:
                 packed = memory.numpy()
-                self.gather_packed(table, rows, packed)
+                self._gather_packed(table, rows, packed, None, meanwhile)
                 form.unpack(packed, out, positions)
         return len(rows) * form.row_bytes
 
@@ -178,38 +193,54 @@ class Owners(SamplingGroup):
             )
         return WireRows(self.wire, parted.dtype, int(np.prod(parted.row_shape, dtype=np.int64)))
 
-    def gather_packed(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> None:
+    def _gather_packed(
+        self,
+        table: str,
+        rows: np.ndarray,
+        out: np.ndarray,
+        positions: np.ndarray | None,
+        meanwhile: Callable[[], object],
+    ) -> None:
         """Gathers rows as :meth:`gather`, but leaves them as they are on the wire: :meth:`form_of` widens them."""
         most = MOST_IDS if self.form_of(table).is_exact else max(MOST_ROUNDED_BYTES // out.shape[1], 1)
-        parts, own_rows = self.partition.parted[table].locate(rows)
         row_bytes, requests = out.shape[1], []
-        by_part = {part: np.flatnonzero(parts == part) for part in np.unique(parts).tolist()}
-        for part, at in by_part.items():
+        by_part = {part: (numbers, at) for part, numbers, at in self.partition.parted[table].by_part(rows)}
+        for part, (numbers, at) in by_part.items():
             step = min(self._rows_a_stream(len(at), row_bytes), most)
             for begin in range(0, len(at), step):
                 piece = at[begin : begin + step]
                 into = piece if positions is None else positions[piece]
                 is_all = positions is None and len(piece) == len(rows)
                 about = {"operation": ROWS, "part": part, "table": table, "wire": self.wire}
-                task = Message(about, {"rows": narrow(own_rows[piece])}).to_bytes()
+                task = Message(about, {"rows": narrow(numbers[begin : begin + step])}).to_bytes()
                 requests.append(_Request(part, task, partial(_receive_rows, out=out, into=None if is_all else into)))
-        self._ask_at_once(requests, len(rows) * row_bytes)
+        self._ask_at_once(requests, len(rows) * row_bytes, meanwhile)
         sent = {part: sum(len(request.task) for request in requests if request.part == part) for part in by_part}
-        self._count(ROWS, by_part, sent, {part: len(at) * row_bytes for part, at in by_part.items()})
+        positions_by_part = {part: at for part, (_, at) in by_part.items()}
+        self._count(ROWS, positions_by_part, sent, {part: len(at) * row_bytes for part, (_, at) in by_part.items()})
 
-    def ask_part(self, part: int, task: Message) -> np.ndarray:
-        """Asks an owner of a part for what is about more than its rows; returns the answer's bytes, uint8.
+    def ask_part(self, part: int, task: Message) -> ComingAnswer:
+        """Asks an owner of a part for what is about more than its rows; returns the answer once it begins to come.
 
         Raises:
             OwnerLostError, ExchangeError: as :class:`Owners`.
         """
         sent = Message({**task.about, "part": part}, task.arrays).to_bytes()
-        [answer] = self._ask_in_turn([_Request(part, sent, _receive)])
-        self._count(str(task.about["operation"]), {part: answer[:0]}, {part: len(sent)}, {part: len(answer)})
+
+        def begin(connection: Connection) -> int:
+            connection.send(sent)
+            return connection.begin()
+
+        num_bytes, connection, address = self._directory.call_and_keep(part, begin)
+        nowhere = {part: np.empty(0, np.int64)}
+        self._count(str(task.about["operation"]), nowhere, {part: len(sent)}, {part: num_bytes})
+        self._coming.add(answer := ComingAnswer(self._directory, connection, address, num_bytes))
         return answer
 
     def close(self) -> None:
         """Leaves the owners; who asks later connects anew. Safe to call twice."""
+        for answer in list(self._coming):
+            answer.close()
         with self._starting:
             threads, self._threads = self._threads, None
         if threads is not None and threads[0] == os.getpid():
@@ -232,8 +263,8 @@ class Owners(SamplingGroup):
         self._count(operation, positions, sent, {part: len(answer) for part, answer in answers.items()})
         return [Answer(part, at, Message.from_bytes(answers[part]).arrays) for part, at in positions.items()]
 
-    def _ask_in_turn(self, requests: Sequence[_Request]) -> list[Any]:
-        """Sends all requests before the first answer is received, so that owners work at once."""
+    def _ask_in_turn(self, requests: Sequence[_Request], meanwhile: Callable[[], object] = _nothing) -> list[Any]:
+        """Sends all requests before the first answer is received, so that owners work at once, and ``meanwhile``."""
         directory = self._directory
         under_way: list[tuple[Connection, Address] | None] = []
         results = []
@@ -246,6 +277,7 @@ class Owners(SamplingGroup):
                     lent[0].close()
                     directory.report(lent[1], error)
                     under_way[-1] = None
+            meanwhile()
             for number, request in enumerate(requests):
                 results.append(self._result(request, under_way[number]))
                 under_way[number] = None
@@ -273,15 +305,15 @@ class Owners(SamplingGroup):
 
         return self._directory.call(request.part, again)
 
-    def _ask_at_once(self, requests: Sequence[_Request], num_bytes: int) -> None:
+    def _ask_at_once(self, requests: Sequence[_Request], num_bytes: int, meanwhile: Callable[[], object]) -> None:
         """Receives large answers by a thread each, small ones one after the other."""
         if len(requests) == 1 or num_bytes < _STREAM_BYTES:
-            self._ask_in_turn(requests)
+            self._ask_in_turn(requests, meanwhile)
             return
         threads = self._pool()
         futures = [threads.submit(self._ask_in_turn, [request]) for request in requests[1:]]
         try:
-            self._ask_in_turn(requests[:1])
+            self._ask_in_turn(requests[:1], meanwhile)
         finally:
             errors = [future.exception() for future in futures]  # none writes to ``out`` after this returns
         for error in filter(None, errors):

@@ -87,6 +87,14 @@ class Directory:
             OwnerLostError: none answers for ``patience_s``, or those that there are do not have the part.
             StrangerError, PartitionMismatchError, ExchangeError: all refuse, for good.
         """
+        result, connection, address = self.call_and_keep(part, use)
+        self.give_back(connection, address)
+        return result
+
+    def call_and_keep(
+        self, part: int | None, use: Callable[[Connection], Result]
+    ) -> tuple[Result, Connection, Address]:
+        """Does what :meth:`call` does, and lends the connection on, with its owner's address."""
         give_up_at = time.monotonic() + self._patience_s
         while True:
             connection, address = self.lend(part, give_up_at)
@@ -99,8 +107,7 @@ class Directory:
                 connection.close()
                 raise
             else:
-                self.give_back(connection, address)
-                return result
+                return result, connection, address
 
     def lend(self, part: int | None, give_up_at: float | None = None) -> tuple[Connection, Address]:
         """Waits for a connection to an owner of the part, None: to any. It is given back, or closed and reported.

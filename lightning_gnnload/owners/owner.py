@@ -124,7 +124,7 @@ class Owner:
             form = WireRows(message.about.get("wire", "exact"), store.dtype, store.shape[1])
         except GnnLoadError as error:
             raise ExchangeError(str(error)) from error
-        pieces: Iterable[np.ndarray] = _gathered(table, store, rows, form)
+        pieces: Iterable[np.ndarray] = gathered_rows(table, store, rows, form)
         if not form.is_exact:
             if len(rows) > max(MOST_ROUNDED_BYTES // form.row_bytes, 1):
                 raise ExchangeError(f"more than {MOST_ROUNDED_BYTES} bytes of rounded rows are asked for at once.")
@@ -147,7 +147,8 @@ def identity(partition: Partition) -> dict[str, Any]:
     return {"protocol": PROTOCOL, "fingerprint": partition.fingerprint, "content": content}
 
 
-def _gathered(table: str, store: FeatureStore, rows: np.ndarray, form: WireRows) -> Iterator[np.ndarray]:
+def gathered_rows(table: str, store: FeatureStore, rows: np.ndarray, form: WireRows) -> Iterator[np.ndarray]:
+    """Gathers rows of a part's table piece by piece, as they travel; each is valid until the next is asked for."""
     most = max(_PIECE_BYTES // max(store.row_bytes, 1), 1)
     # While the system still sends a piece out of its own memory, the next one is gathered.
     with scratch_rows(min(most, len(rows)), store.shape[1], store.dtype) as memory:

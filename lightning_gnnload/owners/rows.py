@@ -15,9 +15,16 @@ from lightning_gnnload.data.parted import PartedFeatureStore, PartedTable
 class GathersRows(Protocol):
     """The interface of who gathers rows from owners: :class:`.Owners`."""
 
-    def gather(self, table: str, rows: np.ndarray, out: np.ndarray, positions: np.ndarray | None = None) -> int:
+    def gather(
+        self,
+        table: str,
+        rows: np.ndarray,
+        out: np.ndarray,
+        positions: np.ndarray | None = None,
+        meanwhile: Callable[[], object] = ...,
+    ) -> int:
         """Writes rows of a table, int64 ``[B]``, to ``out`` uint8 ``[*, row_bytes]``: in their order, or at
-        ``positions`` int64 ``[B]``. Returns the bytes on the wire."""
+        ``positions`` int64 ``[B]``; calls ``meanwhile`` once. Returns the bytes on the wire."""
 
 
 class RemoteFeatureStore(PartedFeatureStore):

@@ -177,6 +177,17 @@ DATA: Ops = {
         ops.gather_rows,
         lambda random: {"table": np.ones((4, 3)), "ids": np.array([3, 0]), "out": np.ones((2, 3))},
     ),
+    "locate_rows": (
+        ops.locate_rows,
+        lambda random: {
+            "rows": np.array([3, 0, 1]),
+            "num_rows": 4,
+            "starts": np.array([0, 1, 4, 5]),
+            "begins": np.array([0, 1, 4]),
+            "new_ids": random.choice([None, np.array([4, 0, 2, 1, 3])]),
+            "first": random.choice([0, 1]),
+        },
+    ),
     "gather_tiered": (
         ops.gather_tiered,
         lambda random: {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import gc
 import threading
-import weakref
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from copy import copy
@@ -18,6 +18,7 @@ from lightning_gnnload import (
     GraphData,
     LaborSampler,
     LayerSampler,
+    MemoryFeatureStore,
     NeighborSampler,
     RandomWalkSampler,
     SeedTable,
@@ -83,8 +84,8 @@ def content(source: BatchSource, step: int) -> list[torch.Tensor]:
 
 
 def with_tables(data: GraphData) -> GraphData:
-    data.put("none", torch.zeros(data.graph.num_nodes, 0))
-    data.put("wide", torch.arange(data.graph.num_nodes * 40).view(-1, 40).to(torch.int16))
+    data.tables["none"] = MemoryFeatureStore(torch.zeros(data.graph.num_nodes, 0))
+    data.tables["wide"] = MemoryFeatureStore(torch.arange(data.graph.num_nodes * 40).view(-1, 40).to(torch.int16))
     return data
 
 
@@ -228,7 +229,7 @@ def test_requests_that_cannot_be_are_refused(changes: dict, words: str, tmp_path
             batches.owners().ask_part(0, Message({**about, **changes}, arrays))
         # And the owner serves on.
         sound = Message({**about, "key": [0, 0, 0, 0]}, {"seeds": np.array([0, 1])})
-        assert len(batches.owners().ask_part(0, sound))
+        assert batches.owners().ask_part(0, sound).num_left
 
 
 @pytest.mark.parametrize("layout", [[1.5, [], 0, -1], [1], "text", [2, [[0]], 16, -1], None])
@@ -243,21 +244,65 @@ def test_what_is_no_layout_is_refused(layout: object, tmp_path: Path, monkeypatc
             content(there, 0)
 
 
-def test_rows_are_let_go_once_they_are_taken(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_first", [True, False])
+def test_rows_are_read_in_any_order_and_the_connection_serves_on(is_first: bool, tmp_path: Path) -> None:
+    data = graph_data(width=64)
+    data.tables["wide"] = MemoryFeatureStore(torch.arange(2400).view(-1, 40).to(torch.int16))
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=7, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, fronts):
+        there = remote_source(partition, batches, local)
+        nodes = torch.from_numpy(there.workload.nodes_of(BatchRequest(0, 0, 0, 1)))
+        for name in ("wide", "x") if is_first else ("x", "wide"):
+            store = there.features[name]
+            out = torch.empty(len(nodes), store.shape[1], dtype=store.dtype)
+            reads = store.gather(nodes, out)
+            assert torch.equal(out, data.stores[name].rows[nodes])
+            assert reads[0].tier == "pushed"
+        for step in range(1, 5):  # until each has made one, and knows the other
+            content(there, step)
+        counts = [len(front._clients) for front in fronts]
+        for step in range(1, 5):
+            content(there, step)
+        assert [len(front._clients) for front in fronts] == counts
+
+
+def test_an_owner_that_is_lost_amid_its_rows_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    data = graph_data(2_000, 9_000, width=4_000)  # more bytes than the system keeps for a connection
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(data.graph, NeighborSampler([5, 5]), data.split("train"), batch_size=300, labels=data.y)
+    with ExitStack() as stack:
+        partition, _, [front] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        _, _, [spare] = stack.enter_context(made_by_owners(tmp_path / "parts", 1))
+        addresses, lost = [str(front.address)], []
+        both = Owners.connect(partition, lambda: addresses, secret=SECRET, patience_s=10)
+        stack.callback(both.close)
+        batches = OwnedBatches(lambda: both, lambda: addresses)
+        there, take = remote_source(partition, batches, local), batches.take
+
+        def take_amid(name: str, ids: np.ndarray) -> object:
+            addresses[:] = [str(spare.address)]
+            front.close()
+            lost.append(name)
+            return take(name, ids)
+
+        monkeypatch.setattr(batches, "take", take_amid)
+        assert all(map(torch.equal, content(BatchSource(data, local), 0), content(there, 0)))
+        assert lost == ["x"]
+        assert both.traffic["rows"].num_tasks == 2  # of both parts, by the other owner
+
+
+def test_a_mini_batch_that_nobody_reads_is_left_with_its_connection(tmp_path: Path) -> None:
     data = graph_data(width=64)
     partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
     local = Workload(data.graph, NeighborSampler([3, 2]), data.split("train"), batch_size=7, labels=data.y)
-    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
-        there, owners = remote_source(partition, batches, local), batches.owners()
-        ask, answers = owners.ask_part, []
-
-        def ask_part(part: int, task: object) -> np.ndarray:
-            answer = ask(part, task)
-            answers.append(weakref.ref(answer))
-            return answer
-
-        owners.ask_part = ask_part
-        content(there, 0)
+    with made_by_owners(tmp_path / "parts", 1) as (partition, batches, [front]):
+        there = remote_source(partition, batches, local)
+        thread = threading.Thread(target=there.workload.nodes_of, args=(BatchRequest(0, 0, 0, 1),))
+        thread.start()
+        thread.join(20)
         gc.collect()
-        # A view of it that is kept holds each thread's whole mini-batch until the next one has come.
-        assert [answer() is None for answer in answers] == [True]
+        until = time.monotonic() + 10
+        while len(front._clients) > 1 and time.monotonic() < until:
+            time.sleep(0.01)
+        assert len(front._clients) == 1  # the owner itself, which asks who knows the graph's columns

@@ -148,12 +148,13 @@ def test_a_row_says_who_has_it(whole: Path) -> None:
     partition = load_partition(whole)
     for name, table in partition.parted.items():
         rows = np.arange(table.num_rows)
-        parts, own = table.locate(rows)
+        located = {part: own for part, own, _ in table.by_part(rows)}
+        assert sorted(np.concatenate([at for _, _, at in table.by_part(rows)])) == rows.tolist(), name
         # Each row of each part comes once.
         for part in partition.parts:
-            assert sorted(own[parts == part.index]) == list(range(part.stores[name].shape[0])), name
+            assert sorted(located.get(part.index, ())) == list(range(part.stores[name].shape[0])), name
         with pytest.raises(SeedError, match=rf"ids\[1\] is {table.num_rows}, but the table has rows 0 to"):
-            table.locate(np.array([0, table.num_rows]))
+            table.by_part(np.array([0, table.num_rows]))
     store = partition.graph_data.tables["year"]
     assert isinstance(store, PartedFeatureStore)
     with pytest.raises(SeedError, match="is -1"):
