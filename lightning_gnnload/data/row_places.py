@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-<<<<<<< HEAD
-from typing import NamedTuple
-=======
 from itertools import pairwise
->>>>>>> main
+from typing import NamedTuple
 
 import numpy as np
 
@@ -37,16 +34,10 @@ class RowPlaces:
         firsts: int64 ``[K + 1]``, how many rows lie with the parts before.
 
     Example:
-<<<<<<< HEAD
-        >>> places = RowPlaces(np.array([0, 1, 3]), np.array([1, 0, 2]), 0, np.array([0, 1]))
-        >>> [(part, numbers.tolist()) for part, numbers, _ in places.by_part(np.array([2, 1]))]
-        [(0, [0]), (1, [1])]
-=======
         >>> nodes = np.array([1, 0, 2])  # by new id; the first part owns node 1
         >>> places = RowPlaces.over(np.array([0, 1, 3]), nodes, np.argsort(nodes), range(3))
-        >>> [column.tolist() for column in places.of(np.array([2, 1]))]
-        [[1, 0], [1, 0]]
->>>>>>> main
+        >>> [(part, numbers.tolist()) for part, numbers, _ in places.by_part(np.array([2, 1]))]
+        [(0, [0]), (1, [1])]
     """
 
     starts: np.ndarray
@@ -62,7 +53,7 @@ class RowPlaces:
         bounds = [
             low + np.searchsorted(node_ids[low:high], (nodes.start, nodes.stop)) for low, high in pairwise(starts)
         ]
-        begins, last = np.array(bounds, np.int64).reshape(-1, 2).T
+        begins, last = np.array(bounds, np.int64).reshape(-1, 2).T.copy()
         return cls(starts, new_ids, nodes.start, begins, np.append(0, np.cumsum(last - begins)))
 
     def by_part(self, rows: np.ndarray) -> list[PartRows]:
@@ -72,8 +63,10 @@ class RowPlaces:
 
     def numbers_of(self, rows: np.ndarray) -> np.ndarray:
         """Returns the numbers of rows if they lay by part, int64 ``[B]``."""
-        parts, numbers = self.of(rows)
-        return self.firsts[parts] + numbers
+        by_part = np.empty(len(rows), np.int64)
+        for part, numbers, positions in self.by_part(rows):
+            by_part[positions] = self.firsts[part] + numbers
+        return by_part
 
     def num_own(self, part: int) -> int:
         """Returns how many rows lie with a part."""
@@ -95,8 +88,8 @@ class EdgePlaces:
         >>> ids = np.array([1, 0, 2])  # by new id; the first part owns node 1
         >>> nodes = RowPlaces.over(np.array([0, 1, 3]), ids, np.argsort(ids), range(3))
         >>> places = EdgePlaces.over(nodes, np.array([0, 2, 3, 3]))
-        >>> [column.tolist() for column in places.of(np.array([2, 0, 1]))], places.num_own(1)
-        ([[0, 1, 1], [0, 0, 1]], 2)
+        >>> [(part, numbers.tolist()) for part, numbers, _ in places.by_part(np.array([2, 0, 1]))], places.num_own(1)
+        ([(0, [0]), (1, [0, 1])], 2)
     """
 
     nodes: RowPlaces
@@ -110,13 +103,17 @@ class EdgePlaces:
         own_starts[1 + nodes.numbers_of(np.arange(len(list_starts) - 1))] = np.diff(list_starts)
         return cls(nodes, list_starts, np.cumsum(own_starts, out=own_starts))
 
-<<<<<<< HEAD
     def by_part(self, rows: np.ndarray) -> list[PartRows]:
         """Returns the rows that each part has, as :meth:`RowPlaces.by_part` does."""
-        nodes = np.searchsorted(self.list_starts, rows, side="right") - 1
-        edges = self.own_starts[self.new_ids[nodes]] + rows - self.list_starts[nodes]
-        starts = self.own_starts[self.starts]
+        at = np.searchsorted(self.list_starts, rows, side="right") - 1
+        edges = self.own_starts[self.nodes.numbers_of(at)] + rows - self.list_starts[at]
+        starts = self.own_starts[self.nodes.firsts]
         return _split(*ops.locate_rows(edges, int(starts[-1]), starts, starts[:-1]))
+
+    def num_own(self, part: int) -> int:
+        """Returns how many rows lie with a part."""
+        first, last = self.own_starts[self.nodes.firsts[part : part + 2]].tolist()
+        return last - first
 
 
 def _split(counts: np.ndarray, own_rows: np.ndarray, positions: np.ndarray) -> list[PartRows]:
@@ -126,20 +123,6 @@ def _split(counts: np.ndarray, own_rows: np.ndarray, positions: np.ndarray) -> l
         for part, (count, end) in enumerate(zip(counts.tolist(), part_ends.tolist(), strict=True))
         if count
     ]
-=======
-    def of(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the part of each row, and the row's number among the part's own, as :meth:`RowPlaces.of` does."""
-        at = np.searchsorted(self.list_starts, rows, side="right") - 1
-        parts, numbers = self.nodes.of(at)
-        first = self.nodes.firsts[parts]
-        edges = self.own_starts[first + numbers] + rows - self.list_starts[at]
-        return parts, edges - self.own_starts[first]
-
-    def num_own(self, part: int) -> int:
-        """Returns how many rows lie with a part."""
-        first, last = self.own_starts[self.nodes.firsts[part : part + 2]].tolist()
-        return last - first
->>>>>>> main
 
 
 Places = RowPlaces | EdgePlaces
