@@ -41,20 +41,7 @@ class RecordedRun:
         events = trace.get("traceEvents") if isinstance(trace, Mapping) else None
         if not isinstance(events, list):
             raise PlanError(f"it has no traceEvents. {_REMEDY}")
-        times: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
-        for event in events:
-            if not isinstance(event, Mapping) or event.get("ph") != "X":
-                continue
-            about: Any = event.get("args")
-            number = about.get("mini_batch") if isinstance(about, Mapping) else None
-            if type(number) is not int:
-                raise PlanError(f"an event of a stage names no mini_batch. {_REMEDY}")
-            check_number("dur", event.get("dur"), _MOST)
-            times[number][str(event.get("name"))].append(event["dur"] / 1e3)
-            for name in ("num_seeds", "num_nodes", "core_ms"):
-                if name in about:
-                    check_number(name, about[name], _MOST)
-                    times[number][name].append(about[name])
+        times = _times(events)
         needed = ("sample", "gather", "train", "num_seeds", "num_nodes", "core_ms")
         whole = [
             {stage: fmean(values) for stage, values in times[number].items()}
@@ -79,6 +66,25 @@ class RecordedRun:
             for batch in whole
         )
         return cls(work, max(round(means["num_seeds"]), 1), shares)
+
+
+def _times(events: list[Any]) -> dict[int, dict[str, list[float]]]:
+    """By mini-batch: milliseconds of each of its stages, and what is said of it besides."""
+    times: dict[int, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for event in events:
+        if not isinstance(event, Mapping) or event.get("ph") != "X":
+            continue
+        about: Any = event.get("args")
+        number = about.get("mini_batch") if isinstance(about, Mapping) else None
+        if type(number) is not int:
+            raise PlanError(f"an event of a stage names no mini_batch. {_REMEDY}")
+        check_number("dur", event.get("dur"), _MOST)
+        times[number][str(event.get("name"))].append(event["dur"] / 1e3)
+        for name in ("num_seeds", "num_nodes", "core_ms"):
+            if name in about:
+                check_number(name, about[name], _MOST)
+                times[number][name].append(about[name])
+    return times
 
 
 def read_trace(file: Path) -> RecordedRun:

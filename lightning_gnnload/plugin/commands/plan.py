@@ -107,10 +107,7 @@ def main(arguments: Sequence[str]) -> int:
         _write(options.out, plan, configuration, rest, cluster)
         written = [options.out.with_suffix(suffix) for suffix in _SUFFIXES]
     if prospect is not None:
-        console.print(machines_table(forecasts, plan.recommended.layout))
-        console.print(f"{machines_headline(forecasts)}.", markup=False, style="bold", highlight=False)
-        for line in answer(prospect):
-            console.print(line, markup=False, highlight=False)
+        _say_machines(console, plan, forecasts, prospect)
         written.append(options.out.with_suffix(".machines.png"))
         written[-1].parent.mkdir(parents=True, exist_ok=True)
         draw_machines(forecasts, plan, written[-1])
@@ -170,6 +167,14 @@ def _simulated(options: argparse.Namespace, plan: Plan, cluster: Cluster) -> tup
             plan.measured, layout, machine, cluster, counts, lambda count: advance(str(count))
         )
         return forecasts, outlook(plan.measured, layout, machine, cluster, advance)
+
+
+def _say_machines(console: Console, plan: Plan, forecasts: list[ClusterForecast], prospect: Outlook) -> None:
+    """Prints epochs by the number of machines, and what to do."""
+    console.print(machines_table(forecasts, plan.recommended.layout))
+    console.print(f"{machines_headline(forecasts)}.", markup=False, style="bold", highlight=False)
+    for line in answer(prospect):
+        console.print(line, markup=False, highlight=False)
 
 
 def _with_meeting(measured: MeasuredRun, configuration: dict[str, Any], console: Console) -> MeasuredRun:
