@@ -30,9 +30,11 @@ class ComingAnswer:
     def read(self, memory: np.ndarray) -> None:
         """Reads the next bytes to ``memory``, uint8, contiguous. OSError: the owner is gone, or late; FrameError: there
         are not so many. After either, the answer is closed."""
-        self._take(memory.size)
+        connection = self._take(memory.size)
+        if connection is None:
+            return
         try:
-            self._connection.read(memory.reshape(-1))  # type: ignore[union-attr]
+            connection.read(memory.reshape(-1))
         except OSError as error:
             self._lose(error)
             raise
@@ -41,9 +43,11 @@ class ComingAnswer:
     def read_rows(self, out: np.ndarray, positions: np.ndarray) -> None:
         """Reads the next rows to ``out`` uint8 ``[*, row_bytes]``, contiguous, at ``positions`` int64. Raises as
         :meth:`read` does; some rows may have been written then."""
-        self._take(len(positions) * out.shape[1])
+        connection = self._take(len(positions) * out.shape[1])
+        if connection is None:
+            return
         try:
-            self._connection.read_rows(out, positions)  # type: ignore[union-attr]
+            connection.read_rows(out, positions)
         except OSError as error:
             self._lose(error)
             raise
@@ -58,11 +62,15 @@ class ComingAnswer:
     def __del__(self) -> None:
         self.close()
 
-    def _take(self, num_bytes: int) -> None:
-        if num_bytes > self.num_left or (num_bytes and self._connection is None):
+    def _take(self, num_bytes: int) -> Connection | None:
+        """Returns the connection on which so many bytes come; None where these are none, and it may be given back."""
+        if not num_bytes:
+            return None
+        if num_bytes > self.num_left or self._connection is None:
             self.close()
             raise FrameError(f"{num_bytes} bytes of an answer are read, of which {self.num_left} are left.")
         self.num_left -= num_bytes
+        return self._connection
 
     def _lose(self, error: Exception) -> None:
         self.close()

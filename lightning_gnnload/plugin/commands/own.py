@@ -70,12 +70,15 @@ def _serve(options: argparse.Namespace) -> int:
     if not parts:
         raise PartitionError(f"{options.folder} has none of its parts here: copy part-* of those to serve beside it.")
     secret = _secret(options.secret_file, address)
-    with open_front(BatchOwner(partition, parts, secret), address, secret, certificate, _told()) as front:
+    owner = BatchOwner(partition, parts, secret)
+    with open_front(owner, address, secret, certificate, _told()) as front:
         with suppress(KeyboardInterrupt):  # by SIGTERM and SIGHUP, too
             if options.json:
-                print(json.dumps({"address": str(front.address), "parts": parts}), flush=True)
+                print(json.dumps({"address": str(front.address), "parts": owner.parts}), flush=True)
             else:
-                print(f"Serving parts {', '.join(map(str, parts))} of {partition!r} at {front.address}", flush=True)
+                print(
+                    f"Serving parts {', '.join(map(str, owner.parts))} of {partition!r} at {front.address}", flush=True
+                )
             threading.Event().wait()
         front.close()
         _end_despite_calls()

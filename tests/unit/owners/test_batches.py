@@ -15,6 +15,7 @@ import pytest
 import torch
 
 from lightning_gnnload import (
+    Graph,
     GraphData,
     LaborSampler,
     LayerSampler,
@@ -265,6 +266,18 @@ def test_rows_are_read_in_any_order_and_the_connection_serves_on(is_first: bool,
         for step in range(1, 5):
             content(there, step)
         assert [len(front._clients) for front in fronts] == counts
+
+
+def test_a_table_of_which_its_maker_has_no_row(tmp_path: Path) -> None:
+    """Nothing is left of the answer then, which has given its connection back."""
+    graph = Graph.from_coo([], [], 8, keep_order=True)
+    data = GraphData(graph, y=np.zeros(8), train=range(8), edge_x=torch.rand(0, 3))
+    partition_graph(data, tmp_path / "parts", 2, "random", hops=0, progress=False)
+    local = Workload(graph, NeighborSampler([3, 2], edge_ids=True), data.split("train"), batch_size=4, labels=data.y)
+    with made_by_owners(tmp_path / "parts", 2) as (partition, batches, _):
+        there = remote_source(partition, batches, local)
+        for step in range(2):
+            assert all(map(torch.equal, content(BatchSource(data, local), step), content(there, step)))
 
 
 def test_an_owner_that_is_lost_amid_its_rows_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import signal
 import socket
@@ -56,6 +57,12 @@ def sampled(owners: Owners, step: int) -> Any:
     out = np.empty((len(ours.nodes), 20), np.uint8)
     owners.gather("x", ours.nodes.numpy(), out)
     assert (out.view(np.float32)[:, 0] == ours.nodes.numpy()).all()
+
+
+def test_parts_named_twice_are_told_once(folder: Path) -> None:
+    with started(folder, "--parts", "1,0,1") as owner:
+        assert owner.process.stdout is not None
+        assert json.loads(owner.process.stdout.readline())["parts"] == [0, 1]
 
 
 def connected(folder: Path, addresses: Any, **settings: Any) -> Owners:
