@@ -54,6 +54,16 @@ class GnnLoadError(Exception):
     def __str__(self) -> str:
         return printable(super().__str__())
 
+    def __reduce__(self) -> Any:
+        """Makes it anew in another process without its constructor, which may take other arguments than ``args``."""
+        return _remade, (type(self), self.args, vars(self))
+
+
+def _remade(error_class: type[GnnLoadError], arguments: tuple[Any, ...], values: dict[str, Any]) -> GnnLoadError:
+    error = error_class.__new__(error_class, *arguments)
+    vars(error).update(values)
+    return error
+
 
 class KernelsMissingError(GnnLoadError, ImportError):
     """The compiled CPU kernels are not installed or do not match this package."""

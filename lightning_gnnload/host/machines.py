@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import socket
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -20,6 +22,7 @@ ENGINES = ("local", "ray")
 STORAGE = "storage"
 """The custom resource of the machines that reach a cluster's folders. Where none has it, all are taken."""
 _START_S = 120.0  # a process imports torch first
+_JOIN_S = 10.0
 _END_S = 10.0
 _RESTARTS = 3  # of a process, before its machine counts as lost
 
@@ -39,8 +42,8 @@ class Machines:
 
     Raises:
         MissingExtraError: there is no Ray.
-        LaunchError: there is no cluster, it does not start the processes, or a machine has another version of this
-            package, or does not reach the folder.
+        LaunchError: there is no cluster, or not where ``RAY_ADDRESS`` says; it does not start the processes; or a
+            machine has another version of this package, or does not reach the folder.
     """
 
     def __init__(self, purpose: str, folders: Sequence[Path], *, num_threads: int | None = None) -> None:
@@ -109,7 +112,8 @@ class Machines:
             self._ray.kill(machine.actor)
         for machine in self._machines:  # which may write until then
             with suppress(self._ray.exceptions.RayError):
-                self._ray.get(machine.actor.looked_up.remote(), timeout=_END_S)
+                # Asked once: Ray tells on the terminal what it asks again.
+                self._ray.get(machine.actor.looked_up.options(max_task_retries=0).remote(), timeout=_END_S)
         self._machines = []
         if self._has_joined:
             self._ray.shutdown()
@@ -127,13 +131,20 @@ class Machines:
     def _join(self) -> None:
         if self._ray.is_initialized():
             return
+        address = os.environ.get("RAY_ADDRESS") or "auto"
         try:
+            _check_address(address)
             # Never a cluster of its own: its ports would be open to all networks of this machine.
-            self._ray.init(address="auto", logging_level=logging.WARNING, log_to_driver=False)
-        except ConnectionError as error:
+            self._ray.init(address=address, logging_level=logging.WARNING, log_to_driver=False)
+        except (OSError, RuntimeError, ValueError) as error:
+            if address == "auto" and isinstance(error, ConnectionError):
+                raise LaunchError(
+                    f"{self._purpose}: there is no Ray cluster to join. Start one, ray start --head on this machine "
+                    "and ray start --address=FIRST:6379 on the others; or say where it is by RAY_ADDRESS."
+                ) from error
             raise LaunchError(
-                f"{self._purpose}: there is no Ray cluster to join. Start one, ray start --head on this machine and "
-                "ray start --address=FIRST:6379 on the others; or say where it is by RAY_ADDRESS."
+                f"{self._purpose}: the Ray cluster of RAY_ADDRESS={address} cannot be joined: {error}. Give HOST:PORT, "
+                "as ray start --head tells it, on a machine that is one of the cluster."
             ) from error
         self._has_joined = True
 
@@ -207,19 +218,18 @@ class Machines:
             self._ray.wait([call.result for call in waiting], num_returns=1)
 
     def _result(self, call: _MachineCall, calls: Iterable[_MachineCall], at_once: int | None) -> Any:
-        from ray.exceptions import ActorUnschedulableError, RayActorError, RayTaskError
+        from ray.exceptions import ActorUnschedulableError, RayActorError
 
         while True:
             try:
-                return self._ray.get(call.result)
-            except RayTaskError as error:
-                # Other errors are faults of ours: Ray tells where in that process they were raised.
-                if isinstance(error.cause, GnnLoadError | OSError):
-                    raise error.cause from None
-                raise
+                result = self._ray.get(call.result)
             except (RayActorError, ActorUnschedulableError) as error:
                 self._lose(call.machine, error)
                 call = self._call(call.method, call.item, calls, at_once)
+                continue
+            if isinstance(result, FailedCall):
+                raise result.error
+            return result
 
     def _lose(self, machine: _Machine, error: Exception) -> None:
         """Does without a machine from now on; raises LaunchError where it was the last."""
@@ -231,6 +241,16 @@ class Machines:
                 f"{self._purpose}: no machine is left. The last one, {machine.address}, was lost: {error}. Where "
                 "processes are killed for memory, say less of it, or fewer threads."
             ) from error
+
+
+def _check_address(address: str) -> None:
+    """Raises ValueError: it is not that of a cluster; OSError: nobody listens there, and Ray would wait minutes."""
+    if address == "auto":
+        return
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdecimal() or "/" in host:
+        raise ValueError("it is no HOST:PORT")
+    socket.create_connection((host.strip("[]"), int(port)), _JOIN_S).close()
 
 
 @dataclass(frozen=True, eq=False)
@@ -253,6 +273,13 @@ class _MachineCall:
     is_done: bool = False
 
 
+@dataclass(frozen=True)
+class FailedCall:
+    """The error that a call has ended with."""
+
+    error: Exception
+
+
 class MachineProcess:
     """What runs on a machine, and makes the object when it is first called: what that raises is then known by name."""
 
@@ -265,10 +292,17 @@ class MachineProcess:
         return [folder for folder in folders if not folder.is_dir()], lightning_gnnload.__version__
 
     def call(self, name: str, recipe: tuple[Callable[..., Any], tuple[Any, ...]], method: str, *arguments: Any) -> Any:
-        """Calls a method of the object of this ``name``; ``recipe`` is how to make it."""
-        with self._lock:
-            if self._name != name:
-                make, settings = recipe
-                self._name, self._object = name, make(*settings)
-            target = self._object
-        return getattr(target, method)(*arguments)
+        """Calls a method of the object of this ``name``; ``recipe`` is how to make it.
+
+        What a user can meet is returned as a :class:`FailedCall`: of errors that nobody asks for, as of the calls
+        behind the one that ends a build, Ray prints where they were raised. Other errors are faults of ours.
+        """
+        try:
+            with self._lock:
+                if self._name != name:
+                    make, settings = recipe
+                    self._name, self._object = name, make(*settings)
+                target = self._object
+            return getattr(target, method)(*arguments)
+        except (GnnLoadError, OSError) as error:
+            return FailedCall(error)

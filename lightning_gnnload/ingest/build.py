@@ -248,7 +248,8 @@ class _GraphBuilder:
                 else:
                     graph = SpreadListWriter(self.passes, segments, self.entries).write(build.repeats)
         for name, counts in graph.counts.items():
-            figures = {key: value for key, value in vars(counts).items() if key != "first_rows" and value is not None}
+            left_out = ("first_rows", "bad_weights")  # of which there are none by now
+            figures = {key: value for key, value in vars(counts).items() if key not in left_out and value is not None}
             self.report.add("edges", name, figures)
         return graph
 

@@ -52,7 +52,7 @@ def graph_types(spec: GraphSpec, num_nodes: Mapping[str, int]) -> GraphTypes | N
 
 @dataclass
 class EdgeCounts:
-    """What was counted of a table of edges; names are keys of ``report.json``."""
+    """What was counted of a table of edges; names are keys of ``report.json``, but for ``bad_weights``."""
 
     rows: int = 0
     kept: int = 0
@@ -64,6 +64,7 @@ class EdgeCounts:
     without_time: int = 0
     src_later: int = 0
     dst_later: int = 0
+    bad_weights: int = 0
     repeats: int | None = None
     first_rows: dict[str, int] = field(default_factory=dict)
 
@@ -239,11 +240,17 @@ class EdgeReader:
         self.span |= span
 
     def end(self, name: str) -> None:
-        """Ends a table; raises TableError for rows without an end where these are errors."""
+        """Ends a table; raises TableError for rows without an end where these are errors, and for bad weights."""
         counts, edges = self.counts[name], self.spec.edges[name]
         self.edge_rows[name] = None if counts.kept == counts.rows else self._edge_rows[name]
         if edges.on_missing == "error":
             _check_ends(name, edges, counts)
+        if counts.bad_weights:
+            raise TableError(
+                f"edges.{name}.weight: {counts.bad_weights} of {counts.rows} weights are missing, negative or not "
+                f"finite, the first in row {counts.first_rows['bad_weights']}. Weights are finite numbers of 0 or "
+                "more: by SQL, select * replace (coalesce(w, 1) as w) from ..."
+            )
 
     def number_ends(self, name: str, batch: pa.RecordBatch) -> _EdgeBatch:
         """Numbers the ends of a batch; threads do so at once."""
@@ -274,7 +281,10 @@ class EdgeReader:
                     older[older] = node_time[rows[older]] > time[older]
                     counts.count_mask(name_of_count, older)
         if edges.weight is not None:
-            weight = _weights_of(batch.column(batch.num_columns - 1), is_edge, self.weight_dtype, f"{where}.weight")
+            column = batch.column(batch.num_columns - 1).to_numpy(zero_copy_only=False)
+            weight = np.ascontiguousarray(column, self.weight_dtype)  # a missing one is not-a-number
+            # Rows that are no edges may lack one.
+            counts.count_mask("bad_weights", is_edge & ~((weight >= 0) & (weight < np.inf)))
         return _EdgeBatch(src.rows, dst.rows, time, weight, span, counts)
 
 
@@ -287,6 +297,7 @@ _COUNTED = (
     "without_time",
     "src_later",
     "dst_later",
+    "bad_weights",
 )
 
 
@@ -321,20 +332,6 @@ def _weight_reading(source: Source, column: str) -> tuple[Reading, type]:
     if type_ not in (*_FLOATS, *_WHOLE) and not re.fullmatch(r"DECIMAL\(.*\)", type_):
         raise TableError(f"{source.where}: weight {column!r} is {type_}; numbers are needed.")
     return Reading(column, sql if type_ in _FLOATS else f"{sql}::double"), _FLOATS.get(type_, np.float64)
-
-
-def _weights_of(column: pa.Array, is_edge: np.ndarray, dtype: Any, where: str) -> np.ndarray:
-    """Raises TableError: an edge's weight is missing, negative, or no number; rows that are no edges may lack one."""
-    weight = column.to_numpy(zero_copy_only=False).astype(dtype, copy=False)  # a missing one is not-a-number
-    bad = is_edge & ~((weight >= 0) & (weight < np.inf))
-    if bad.any():
-        first = int(bad.argmax())
-        raise TableError(
-            f"{where}: {int(bad.sum())} of {len(bad)} weights are missing, negative or not finite; the first is "
-            f"{column[first].as_py()}. Weights are finite numbers of 0 or more: by SQL, select * replace "
-            "(coalesce(w, 1) as w) from ..."
-        )
-    return np.ascontiguousarray(weight)
 
 
 def _check_ends(name: str, edges: EdgeSpec, counts: EdgeCounts) -> None:

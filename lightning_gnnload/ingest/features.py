@@ -6,7 +6,9 @@ Numbers, times, vectors and lengths of text become the columns of one float32 ta
 
 from __future__ import annotations
 
+import math
 import re
+import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -236,7 +238,7 @@ def _fit_numbers(source: Source, table: str, columns: Sequence[tuple[ColumnSpec,
         median = f"median({value})" if spec.impute == "median" else "null"
         figures += [
             f"count({value})",
-            f"avg({value})",
+            f"favg({value})",
             f"stddev_pop({value})",
             f"min({value})",
             f"max({value})",
@@ -272,11 +274,28 @@ def _fit_number(
     if not deviation and low < high:  # squares of what lies between are too small for doubles
         part = f"stddev_pop(({reading.sql} - {low!r}) / {high - low!r})"
         deviation = (high - low) * source.ask(part, table=table)[0][0]
+    mean, deviation = _as_of_any_order(mean, deviation) if low < high else (low, 0.0)
     scaled = {"standard": (mean, deviation), "log": (mean, deviation), "minmax": (low, high - low)}
     center, spread = scaled.get(spec.scale, (0.0, 1.0))
     fill = {"mean": mean, "median": median, "zero": 0.0}[spec.impute]
     # A column of one value has no spread: it becomes 0 rather than not-a-number.
     return replace(feature, center=float(center), spread=float(spread) or 1.0, fill=float(fill))
+
+
+def _as_of_any_order(mean: float, deviation: float) -> tuple[float, float]:
+    """Returns both to 24 bits of the deviation, as float32 has them: threads add values in any order, so that further
+    bits differ from run to run."""
+    step = math.frexp(deviation)[1] - 24
+    # Behind the last bit of the mean there is nothing to round.
+    if math.frexp(mean)[1] - step < sys.float_info.mant_dig:
+        mean = _rounded(mean, step)
+    return mean, _rounded(deviation, step)
+
+
+def _rounded(value: float, step: int) -> float:
+    """Returns the multiple of ``2**step`` that is next to a value."""
+    lowest = math.frexp(sys.float_info.min)[1] - sys.float_info.mant_dig
+    return value if step < lowest else math.ldexp(round(math.ldexp(value, -step)), step)
 
 
 def _fit_text(source: Source, table: str, spec: ColumnSpec, feature: Feature) -> Feature:

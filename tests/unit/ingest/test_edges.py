@@ -118,9 +118,9 @@ def test_weights_stay_with_their_edges(kind, tmp_path):
 @pytest.mark.parametrize(
     ("weights", "message"),
     [
-        ([1.0, -2.0, None], r"edges.knows.weight: 2 of 3 weights .* the first is -2.0"),
-        ([1.0, np.nan, 3.0], r"1 of 3 weights .* the first is nan"),
-        ([1.0, 1.0, np.inf], r"1 of 3 weights .* the first is inf"),
+        ([1.0, -2.0, None], r"edges.knows.weight: 2 of 3 weights .* the first in row 1"),
+        ([1.0, np.nan, 3.0], r"1 of 3 weights .* the first in row 1"),
+        ([1.0, 1.0, np.inf], r"1 of 3 weights .* the first in row 2"),
         ([[Decimal("1.5")]] * 3, r"weight 'w' is DECIMAL\(2,1\)\[\]; numbers are needed"),
         (["1", "2", "3"], r"weight 'w' is VARCHAR; numbers are needed"),
     ],

@@ -67,6 +67,20 @@ def test_numbers(scale: str, impute: str, con: Any) -> None:
     assert np.array_equal(x[:, 1], np.isnan(values))  # flagged, as training rows lack some
 
 
+@pytest.mark.parametrize("impute", ["mean", "median"])
+@pytest.mark.parametrize("scale", ["standard", "log", "minmax", "none"])
+def test_rows_in_another_order_fit_the_same(scale: str, impute: str, con: Any) -> None:
+    values, rng, spec = numbers(), np.random.default_rng(0), ColumnSpec(column="c", scale=scale, impute=impute)
+    fitted = [fit(source_of(con, rng.permutation(values)), [spec], None)[0] for _ in range(10)]
+    assert len({(each.center, each.spread, each.fill) for each in fitted}) == 1
+
+
+def test_one_value_far_from_zero_becomes_zero(con: Any) -> None:
+    source = source_of(con, np.full(NUM_ROWS, 0.1) * 1e9)
+    [feature] = fit(source, [ColumnSpec(column="c")], None)
+    assert (feature.center, feature.spread) == (0.1 * 1e9, 1.0)
+
+
 def test_what_is_flagged(con: Any) -> None:
     whole = numbers(missing=False)
     whole[1] = np.nan  # no training row

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -149,9 +149,11 @@ def tls_listener(certificates: list[Certificate], monkeypatch: pytest.MonkeyPatc
 
 def test_a_trainer_connects_by_the_certificate_that_the_sampler_tells(tls_listener: RemoteListener) -> None:
     channel = module.remote_samplers(job(0), None).connect(2)
-    assert first_words(tls_listener, channel) == {"kind": "opening"}
-    assert isinstance(channel._stream._socket, TlsSocket)
-    assert channel._stream._socket._socket.version() == "TLSv1.3"
+    with closing(tls_listener.accept()) as accepted, closing(channel):
+        accepted.send("opening")
+        assert channel.receive()[0] == {"kind": "opening"}
+        assert isinstance(channel._stream._socket, TlsSocket)
+        assert channel._stream._socket._socket.version() == "TLSv1.3"  # known as long as it is open
 
 
 def test_who_changes_what_the_store_says_of_it_connects_nobody(
