@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import AggregationError
-from .checks import as_integer_within, check_apart, check_array
+from .checks import as_flag, as_integer_within, check_apart, check_array
 from .dispatch import bytes_view, kernels
 
 # RowFormat of kernels/aggregate/aggregate.h. NumPy has no bfloat16: uint16 holds its bits.
@@ -35,7 +35,7 @@ def sum_neighbors(
         [[2.0, 4.5], [0.0, 0.0]]
     """
     _check_rows(indptr, indices, x, out, as_rows_of="destination")
-    sizes = len(x), x.shape[1], _FORMATS[x.dtype], is_mean
+    sizes = len(x), x.shape[1], _FORMATS[x.dtype], as_flag("is_mean", is_mean, AggregationError)
     kernels.sum_neighbors(indptr, indices, bytes_view(x), *sizes, bytes_view(out), _checked(num_threads))
 
 
@@ -52,7 +52,7 @@ def sum_destinations(
         [[0.0], [3.0], [2.0]]
     """
     _check_rows(indptr, indices, grad, out, as_rows_of="source")
-    sizes = len(out), grad.shape[1], _FORMATS[grad.dtype], is_mean
+    sizes = len(out), grad.shape[1], _FORMATS[grad.dtype], as_flag("is_mean", is_mean, AggregationError)
     kernels.sum_destinations(indptr, indices, bytes_view(grad), *sizes, bytes_view(out), _checked(num_threads))
 
 

@@ -95,6 +95,7 @@ def draw_nodes(
     """
     check_array("tree", tree, (np.int64,), 1, SamplerConfigError)
     check_kind("key", key, DrawKey)
+    replace = as_flag("replace", replace)
     budget = as_integer_within("budget", budget, 1, MAX_BUDGET)
     first_seed = as_integer_within("first_seed", first_seed, 0, MAX_NODES - 1)
     if len(tree) < 2 or tree[0] < (1 if replace else budget):
@@ -103,9 +104,7 @@ def draw_nodes(
             "importance. Where the budget is enough for all, no node need be drawn: take them."
         )
     nodes, factors = np.empty(budget, np.int64), np.empty(budget, np.float64)
-    kernels.draw_nodes(
-        tree, budget, as_flag("replace", replace), key.seed, key.epoch, key.step, key.hop, first_seed, nodes, factors
-    )
+    kernels.draw_nodes(tree, budget, replace, key.seed, key.epoch, key.step, key.hop, first_seed, nodes, factors)
     return nodes, factors
 
 

@@ -59,10 +59,10 @@ def as_list(name: str, values: Any) -> list[Any]:
         raise SamplerConfigError(f"{name} is {values!r}, but must be a list, one entry a hop.") from None
 
 
-def as_flag(name: str, value: Any) -> bool:
+def as_flag(name: str, value: Any, error: type[GnnLoadError] = SamplerConfigError) -> bool:
     """Returns a plain bool, of NumPy's too; refuses what is merely true in a condition, as arrays and texts are."""
     if not isinstance(value, bool | np.bool_):
-        raise SamplerConfigError(f"{name} is {value!r}, but must be True or False.")
+        raise error(f"{name} is {value!r}, but must be True or False.")
     return bool(value)
 
 

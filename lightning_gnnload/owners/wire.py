@@ -96,7 +96,8 @@ class WireRows:
         if self.is_exact:
             return packed.view(self.dtype)
         if self.wire == "int8":
-            scale = packed[:, :_SCALE_BYTES].contiguous().view(torch.float32)
+            # contiguous() would leave one row as it is, whose stride need not be a multiple of the scale's bytes.
+            scale = packed[:, :_SCALE_BYTES].clone(memory_format=torch.contiguous_format).view(torch.float32)
             return packed[:, _SCALE_BYTES:].view(torch.int8).float() * scale
         return packed.view(_HALVES[self.wire])
 

@@ -276,6 +276,21 @@ SAMPLING: Ops = {
         graph_first(ops.importance_tree),
         lambda random: graph(random) | {"weights": random.choice([None, WEIGHTS])},
     ),
+    "importances": (
+        graph_first(ops.importances),
+        lambda random: graph(random) | {"weights": random.choice([None, WEIGHTS]), "num_graph_nodes": 9},
+    ),
+    "tree_of": (ops.tree_of, lambda random: {"importances": np.array([0, 3, 2**40, 1])}),
+    "draw_nodes": (
+        ops.draw_nodes,
+        lambda random: {
+            "tree": ops.importance_tree(INDPTR, INDICES),
+            "budget": random.choice([1, 3]),
+            "key": ops.DrawKey(1, 2, 3, 1),
+            "first_seed": 2,
+            "replace": random.choice([False, True]),
+        },
+    ),
     "draw_negatives": (ops.draw_negatives, _negatives),
     "mark_edges": (
         ops.mark_edges,

@@ -165,5 +165,8 @@ def test_shapes_and_dtypes_that_do_not_fit() -> None:
         sum_neighbors(indptr, indices, x, np.empty((2, 2), np.float32), is_mean=True)
     with pytest.raises(AggregationError, match="grad has 2 rows, but indptr has 1"):
         sum_destinations(indptr, indices, np.ones((2, 2), np.float32), out, is_mean=True)
+    for reduces in (sum_neighbors, sum_destinations):
+        with pytest.raises(AggregationError, match="is_mean is 2, but must be True or False"):
+            reduces(indptr, indices, x, out, 2)  # type: ignore[arg-type]
     with pytest.raises(SamplerConfigError, match="out and x share memory"):
         sum_neighbors(indptr, indices, x, x, is_mean=False)

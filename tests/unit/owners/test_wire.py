@@ -151,6 +151,16 @@ def test_numbers_that_cannot_be_held_are_refused_by_name(
         module.teardown()
 
 
+@pytest.mark.parametrize("wire", ROUNDED)
+@pytest.mark.parametrize("num_rows", [0, 1, 2])
+def test_few_rows_of_a_width_that_is_no_multiple(wire: str, num_rows: int) -> None:
+    """Torch takes a slice of one row for contiguous, whatever its strides."""
+    x = rows()[7 : 7 + num_rows]
+    form, out = WireRows(wire, torch.float32, WIDTH), torch.empty(num_rows, WIDTH)
+    form.unpack(form.pack(x, "x"), byte_rows(out))
+    assert np.array_equal(out.numpy(), BY_NUMPY[wire](x.numpy()))
+
+
 @pytest.mark.parametrize("wire", ["float16", "bfloat16"])
 def test_what_is_not_finite_passes(wire: str) -> None:
     x = torch.tensor([[float("inf"), float("-inf"), float("nan"), 1.0]])
