@@ -24,7 +24,7 @@ from lightning_gnnload.owners.address import (
     own_secret_file,
     read_secret,
 )
-from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.batch_owner import BatchOwner
 from lightning_gnnload.owners.ways import AUTHORITY_FILE, Certificate, open_front
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.storage.partitions import load_partition
