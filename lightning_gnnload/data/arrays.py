@@ -97,6 +97,16 @@ def as_ids(values: Any, *, name: str, num_nodes: int | None = None) -> np.ndarra
     return ids
 
 
+def check_each_once(ids: np.ndarray, *, name: str) -> None:
+    """Raises GraphDataError where one of the nodes of a split, int64 ``[B]``, appears again."""
+    ordered = np.sort(ids)
+    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
+    if len(twice):
+        raise GraphDataError(
+            f"{name} ids: node {ordered[twice[0]]} appears more than once; each node may be in a split once."
+        )
+
+
 def _masked_ids(mask: np.ndarray, name: str, num_nodes: int | None) -> np.ndarray:
     if num_nodes is None:
         raise GraphDataError(f"{name}: a boolean mask was given; node ids are needed. Give numpy.flatnonzero(mask).")

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.aggregates import Aggregate
-from lightning_gnnload.data.arrays import as_ids, as_rows, tensor_view
+from lightning_gnnload.data.arrays import as_ids, as_rows, check_each_once, tensor_view
 from lightning_gnnload.data.by_type import (
     check_labels,
     columns_of_type,
@@ -451,10 +451,5 @@ def _split(name: str, ids: Any, graph: Graph) -> np.ndarray:
     if isinstance(ids, Mapping):
         ids = flat_split(name, ids, graph.types)
     checked = as_ids(ids, name=f"{name} ids", num_nodes=graph.num_nodes)
-    ordered = np.sort(checked)
-    twice = np.flatnonzero(ordered[1:] == ordered[:-1])
-    if len(twice):
-        raise GraphDataError(
-            f"{name} ids: node {ordered[twice[0]]} appears more than once; each node may be in a split once."
-        )
+    check_each_once(checked, name=name)
     return checked

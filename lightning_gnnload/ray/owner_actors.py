@@ -17,7 +17,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from lightning_gnnload.errors import LaunchError
 from lightning_gnnload.host.machines import STORAGE
-from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.batch_owner import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.ray.compat import train_context
 from lightning_gnnload.storage.partitions import StoredPartition, load_partition

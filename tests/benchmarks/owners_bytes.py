@@ -23,7 +23,8 @@ from lightning_gnnload import Debian, FeatureCache, GraphData, NeighborSampler, 
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.owners.batches import BatchOwner, OwnedBatches, OwnedSampler
+from lightning_gnnload.owners.batch_owner import BatchOwner
+from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.rows import RemoteFeatureStore
 from lightning_gnnload.owners.tcp import TcpFront

@@ -184,8 +184,10 @@ def test_updates_are_the_means_of_all_gradients_that_joined(job: Runs, name: str
     trainers = job.trainers(name)
     found = torch.tensor(trainers[0]["parameters"])
     wanted = replayed(BY_NAME[name], trainers)
-    # float32 sums in another order, over some 50 updates: 1e-6; one gradient left out or doubled: 1e-3 and more.
-    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=2e-5)
+    # By the median: float32 sums in another order, over some 50 updates, come to 1e-6, one gradient left out to 1e-4.
+    # The largest would fail by chance, where a number before ReLU is 0 but for rounding: that moves one hidden unit.
+    off = (found - wanted).abs()
+    assert off.median() < 2e-5, off.sort().values[::80]
 
 
 def test_lightning_counts_planned_steps(runs: Runs) -> None:

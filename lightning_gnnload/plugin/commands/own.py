@@ -16,6 +16,8 @@ from pathlib import Path
 from lightning_gnnload.errors import AddressError, GnnLoadError, PartitionError, SecretError, printable
 from lightning_gnnload.host.tcp import is_loopback
 from lightning_gnnload.owners.address import (
+    GRPC,
+    GRPC_TLS,
     SECRET,
     SECRET_FILE,
     Address,
@@ -24,7 +26,7 @@ from lightning_gnnload.owners.address import (
     own_secret_file,
     read_secret,
 )
-from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.batch_owner import BatchOwner
 from lightning_gnnload.owners.ways import AUTHORITY_FILE, Certificate, open_front
 from lightning_gnnload.plugin.commands.arguments import Parser, report_failure
 from lightning_gnnload.storage.partitions import load_partition
@@ -81,18 +83,18 @@ def _serve(options: argparse.Namespace) -> int:
                 )
             threading.Event().wait()
         front.close()
-        _end_despite_calls()
+        if address.scheme in (GRPC, GRPC_TLS):
+            _end_despite_threads()
     return 0
 
 
-def _end_despite_calls() -> None:
-    """Ends this process at once where a call goes on that nobody can end: over Arrow Flight, its client does not read,
-    and Python's own end would wait for it."""
-    if any(thread.name.startswith("gnnload-owner-") for thread in threading.enumerate()):
-        sys.stdout.flush()
+def _end_despite_threads() -> None:
+    """Ends this process at once. Nobody can end a call of Arrow Flight whose client does not read, and Python's own end
+    would wait for it, or for other threads of gRPC's."""
+    for file in (sys.stdout, sys.stderr):
         with suppress(OSError):
-            sys.stderr.flush()
-        os._exit(0)
+            file.flush()
+    os._exit(0)
 
 
 def _secret(file: Path | None, address: Address) -> bytes:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_gnnload.data.arrays import as_ids
+from lightning_gnnload.data.arrays import as_ids, check_each_once
 from lightning_gnnload.data.by_type import flat_seeds, flat_split, refuse_tables
 from lightning_gnnload.data.graphdata import PHASES, PREDICT, GraphData
 from lightning_gnnload.data.moment import moment_of, moment_text
@@ -22,6 +22,7 @@ def predict_seeds(predict: Any, as_of: Any, data: GraphData, *, heeds_times: boo
 
     Raises:
         LoaderConfigError: ``predict`` names no seeds.
+        GraphDataError: of its ids one is no node, or comes twice.
         SeedError: ``as_of`` is no time of the graph; or it is missing, where rows have times and nodes are predicted.
     """
     is_explicit = as_of is not None
@@ -68,8 +69,12 @@ def _seeds(predict: Any, as_of: int | float | None, data: GraphData) -> np.ndarr
         )
     refuse_tables("predict", predict)
     if isinstance(predict, Mapping):
-        return flat_split("predict", predict, types)
-    return as_ids(predict, name="predict ids", num_nodes=data.num_nodes)
+        ids = flat_split("predict", predict, types)
+    else:
+        ids = as_ids(predict, name="predict ids", num_nodes=data.num_nodes)
+    if as_of is None:  # rows of a time may name a node twice
+        check_each_once(ids, name="predict")
+    return ids
 
 
 def _default_seeds(as_of: int | float | None, data: GraphData) -> np.ndarray | SeedTable:

@@ -16,7 +16,7 @@ import torch
 
 from lightning_gnnload import Graph, GraphData
 from lightning_gnnload.data.partition import Partition
-from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.batch_owner import BatchOwner
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.tcp import TcpFront
 

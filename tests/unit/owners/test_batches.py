@@ -29,7 +29,8 @@ from lightning_gnnload import (
 )
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import ExchangeError, SamplerConfigError
-from lightning_gnnload.owners.batches import BatchOwner, OwnedBatches, OwnedSampler
+from lightning_gnnload.owners.batch_owner import BatchOwner
+from lightning_gnnload.owners.batches import OwnedBatches, OwnedSampler
 from lightning_gnnload.owners.client import Owners
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.pipeline.slots import Slot
@@ -240,7 +241,7 @@ def test_what_is_no_layout_is_refused(layout: object, tmp_path: Path, monkeypatc
     local = Workload(data.graph, NeighborSampler([2]), data.split("train"), batch_size=2, labels=data.y)
     with made_by_owners(tmp_path / "parts", 1) as (partition, batches, _):
         there = remote_source(partition, batches, local)
-        monkeypatch.setattr("lightning_gnnload.owners.batches._written", lambda _: layout)
+        monkeypatch.setattr("lightning_gnnload.owners.batch_owner.written", lambda _: layout)
         with pytest.raises(ExchangeError, match="an owner sent"):
             content(there, 0)
 

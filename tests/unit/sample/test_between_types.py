@@ -203,8 +203,6 @@ def test_what_metapaths_need() -> None:
     assert sampler.reach is None, "runs are numbered as in the whole graph"
     with pytest.raises(CudaUnavailableError, match=r"RandomWalkSampler.*along a metapath"):
         sampler.draw_on(None, None, Draw(np.array([1]), KEY))  # type: ignore[arg-type]
-    with pytest.raises(SamplerConfigError, match="collectively"):
-        sampler.collective(None, "push")  # type: ignore[arg-type]
     assert sampler.presence(flat, np.ones(2)) is None
     timed = Graph.from_hetero(None, {BUYS: ([0], [0])}, edge_time={BUYS: np.array([5])})
     with pytest.raises(SamplerConfigError, match="the graph has them"):

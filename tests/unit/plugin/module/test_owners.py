@@ -41,7 +41,7 @@ from lightning_gnnload.errors import (
     RemoteListsError,
     StrangerError,
 )
-from lightning_gnnload.owners.batches import BatchOwner
+from lightning_gnnload.owners.batch_owner import BatchOwner
 from lightning_gnnload.owners.tcp import TcpFront
 from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.toy import batch_digest, digest

@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload import Graph, GraphData, GraphDataModule, NeighborSampler, SeedTable
 from lightning_gnnload.data.task import Task
-from lightning_gnnload.errors import GnnLoadError, LoaderConfigError, SeedError
+from lightning_gnnload.errors import GnnLoadError, GraphDataError, LoaderConfigError, SeedError
 from lightning_gnnload.plugin.module.predict_seeds import predict_seeds
 
 DAYS = np.array(["2026-01-01", "2026-02-01", "2026-03-01"], "datetime64[ns]")
@@ -82,6 +82,8 @@ def test_the_time_of_the_task_counts_where_rows_have_none() -> None:
         ({"train": TIMED}, None, SeedError, r"up to 2026-02-01. Give as_of= \(--as-of DATE\), rows without a label"),
         ({}, None, LoaderConfigError, "what is to be predicted is not known.*of item, user, or 'all'"),
         ({"train": TIMED}, "usr", LoaderConfigError, "one of train, val, test, predict, item, user"),
+        ({}, [2, 0, 2], GraphDataError, "predict ids: node 2 appears more than once"),
+        ({}, {"user": [1, 1]}, GraphDataError, "predict ids: node . appears more than once"),
     ],
 )
 def test_what_is_not_known_is_asked_for(splits: Any, predict: Any, error: type[GnnLoadError], told: str) -> None:
