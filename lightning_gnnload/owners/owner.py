@@ -25,7 +25,7 @@ MOST_IDS = 1 << 24
 """Of one request."""
 MOST_ROUNDED_BYTES = 1 << 24
 """Likewise, of rows that are rounded, as an owner has all of them before it sends the first."""
-_PIECE_BYTES = 1 << 20
+_PIECE_BYTES = 4 << 20
 """Rows are gathered and sent piece by piece: one of this size is still in the cache when it is sent."""
 
 

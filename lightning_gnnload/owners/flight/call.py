@@ -14,7 +14,7 @@ from lightning_gnnload.errors import StrangerError
 from lightning_gnnload.host.threads import start_thread
 from lightning_gnnload.owners.address import Address
 from lightning_gnnload.owners.flight.proof import Caller, Callers, prove
-from lightning_gnnload.owners.flight.stream import EMPTY, FlightStream, check_grpc_process
+from lightning_gnnload.owners.flight.stream import NOTHING, FlightStream, check_grpc_process
 
 _OPTIONS = [("grpc.http2.max_frame_size", (1 << 24) - 1)]
 """A message comes as one frame: of frames of 16 KiB, as is usual, 5 MB take a millisecond more."""
@@ -60,7 +60,7 @@ class FlightCall(FlightStream):
             # Nothing that came is looked at before it is known who sent it.
             if not caller.has_met_owner:
                 raise StrangerError("the other end does not know the secret: it is not who this process looks for.")
-            self._write(EMPTY, prove(secret, "asks", nonce), timeout_s)
+            self._write(NOTHING, prove(secret, "asks", nonce), timeout_s)
         except BaseException:
             self.close()
             raise

@@ -24,6 +24,7 @@ from lightning_gnnload.owners.flight.proof import NONCE_BYTES, is_proof
 SCHEMA = pa.schema([("bytes", pa.uint8())])
 _HEAD = struct.Struct("<IIQ")
 EMPTY = np.empty(0, np.uint8)
+NOTHING = pa.py_buffer(b"")
 _first_pid: int | None = None
 
 
@@ -51,7 +52,7 @@ class FlightStream:
         """Has the client prove that it knows the secret now, not before. StrangerError: it does not."""
         nonce = secrets.token_bytes(NONCE_BYTES)
         self._begin(0.0)
-        self._write(EMPTY, nonce, 0.0)
+        self._write(NOTHING, nonce, 0.0)
         if not is_proof(self._message(0.0)[1], secret, "asks", nonce):
             raise StrangerError("who called may have overheard who knows the secret, but does not know it.")
 
@@ -61,8 +62,10 @@ class FlightStream:
             self.send_on(content, timeout_s)
 
     def send_on(self, content: Buffer, timeout_s: float) -> None:
-        # A copy, since gRPC still holds it when it has taken it, and the caller has the memory back.
-        data = np.frombuffer(content, np.uint8).copy() if len(content) else EMPTY
+        # A copy, since gRPC still holds it when it has taken it, and the caller has the memory back: in Arrow's own
+        # memory, whose pages are there before.
+        data = pa.allocate_buffer(len(content))
+        np.frombuffer(data, np.uint8)[:] = np.frombuffer(content, np.uint8)
         head, self._head = self._head, None
         self._write(data, head, timeout_s)
 
@@ -107,8 +110,8 @@ class FlightStream:
         with self._within(timeout_s):
             self._writer.begin(SCHEMA)
 
-    def _write(self, data: np.ndarray, metadata: bytes | None, timeout_s: float) -> None:
-        column = pa.Array.from_buffers(pa.uint8(), len(data), [None, pa.py_buffer(data)])
+    def _write(self, data: pa.Buffer, metadata: bytes | None, timeout_s: float) -> None:
+        column = pa.Array.from_buffers(pa.uint8(), data.size, [None, data])
         batch = pa.RecordBatch.from_arrays([column], schema=SCHEMA)
         self._check()
         with self._within(timeout_s):

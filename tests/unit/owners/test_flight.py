@@ -34,7 +34,7 @@ if find_spec("pyarrow"):  # the mark below tells where it is missing
     from lightning_gnnload.owners.flight.connection import FlightConnection
     from lightning_gnnload.owners.flight.front import FlightFront
     from lightning_gnnload.owners.flight.proof import Caller, Callers
-    from lightning_gnnload.owners.flight.stream import EMPTY, FlightStream
+    from lightning_gnnload.owners.flight.stream import NOTHING, FlightStream
 
 pytestmark = [RunIf(extras="flight"), pytest.mark.timeout(60)]
 SECRET, OTHER = b"a secret of these tests", b"another secret of these"
@@ -197,7 +197,7 @@ def test_an_owner_without_the_secret_is_not_believed() -> None:
         def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
             stream = FlightStream(writer, reader)
             stream._begin(0.0)
-            stream._write(EMPTY, bytes(32), 0.0)
+            stream._write(NOTHING, bytes(32), 0.0)
             reader.read_chunk()  # who ends before it has read, ends the call, perhaps before its answer has gone
             stream.send(Frame(HELLO, 0, 2), 0.0, b"{}")
 
@@ -240,7 +240,7 @@ def test_who_repeats_what_was_overheard_is_turned_away() -> None:
         stream = FlightStream(*client.do_exchange(flight.FlightDescriptor.for_command(b""), options))
         stream._begin(0.0)
         stream._message(0.0)
-        stream._write(EMPTY, b"0" * 64, 0.0)
+        stream._write(NOTHING, b"0" * 64, 0.0)
         with pytest.raises(ConnectionResetError):
             stream.receive(0.0)
         stream._reader.cancel()
