@@ -88,8 +88,9 @@ def test_a_link_delays_by_what_it_is_told_to_a_tenth_of_a_millisecond(echo: int)
         for delay_us in (500, 5000):
             link.set_delay(delay_us)
             added = shortest_trip_s(client) - at_once
-            # Timers of whole milliseconds, or slack of 50 us on each, fail here.
-            assert 0 <= added - 2e-6 * delay_us < 2e-4, f"{delay_us} us each way took {1e6 * added:.0f}"
+            # Timers of whole milliseconds, or slack of 50 us on each, fail here. What is taken off was measured at
+            # another moment, when the processor may have been slower to wake.
+            assert -1e-4 < added - 2e-6 * delay_us < 2e-4, f"{delay_us} us each way took {1e6 * added:.0f}"
 
 
 def test_bytes_pass_in_order_and_once_over_several_connections(echo: int) -> None:
@@ -149,7 +150,7 @@ def test_a_cut_link_resets_until_it_is_mended(echo: int) -> None:
             link.cut()
             with pytest.raises(ConnectionResetError):
                 client.recv(1)
-        with connected(link.port) as client, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), connected(link.port) as client:
             client.recv(1)
         link.mend()
         with connected(link.port) as client:
@@ -165,7 +166,7 @@ def test_a_link_leads_to_another_server(echo: int) -> None:
     with socket.create_server(("127.0.0.1", 0)) as gone:
         nobody = gone.getsockname()[1]
     with DelayProxy(nobody) as link:
-        with connected(link.port) as client, pytest.raises(ConnectionResetError):
+        with pytest.raises(ConnectionResetError), connected(link.port) as client:
             client.recv(1)
         link.set_target(echo)
         with connected(link.port) as client:
