@@ -42,6 +42,7 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose) -> np.random.Philox:
+    """Returns the random words of a seed for a purpose, apart from those for others."""
     return np.random.Philox(key=np.array([seed, purpose], np.uint64))
 
 

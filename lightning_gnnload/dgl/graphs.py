@@ -41,6 +41,7 @@ def drawn_graph(g: Any, prob: str | None) -> Graph:
 
 
 def is_typed(g: Any) -> bool:
+    """Returns whether a graph of DGL's has several types of nodes or edges."""
     return len(g.ntypes) > 1 or len(g.canonical_etypes) > 1
 
 

@@ -145,6 +145,7 @@ def fields_by_key(cls: type) -> dict[str, Field[Any]]:
 
 
 def is_required(field: Field[Any]) -> bool:
+    """Returns whether a description must name a setting, as it has no default."""
     return field.default is MISSING and field.default_factory is MISSING
 
 

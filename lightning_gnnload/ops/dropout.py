@@ -53,6 +53,7 @@ def threshold_of(p: float) -> int:
 
 
 def scale_of(threshold: int) -> float:
+    """Returns the factor of what is kept, where levels below ``threshold`` are dropped."""
     return LEVELS / (LEVELS - threshold)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import threading
 import time
 from bisect import bisect_left
@@ -10,9 +11,11 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import psutil
+
+from tests.benchmarks.errors import BenchmarkError
 
 _EVERY_S = 0.1
 
@@ -76,3 +79,16 @@ class LoadWatch:
                         times = each.cpu_times()
                         self._seen[each.pid] = times.user + times.system
         return sum(self._seen.values())
+
+
+def watched(jobs: Sequence[subprocess.Popen[Any]], limit_s: float) -> LoadWatch:
+    """Waits for processes that take part in one run, and ends all of them. BenchmarkError: one has failed."""
+    try:
+        with LoadWatch([job.pid for job in jobs]) as watch:
+            if any(job.wait(limit_s) for job in jobs):
+                raise BenchmarkError("a process of the run has failed; it says above why")
+        return watch
+    finally:
+        for job in jobs:
+            job.kill()
+            job.wait()

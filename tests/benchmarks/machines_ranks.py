@@ -28,8 +28,7 @@ from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 from lightning_gnnload.sample.base import nodes_of
 from lightning_gnnload.sample.neighbor import NeighborSampler
 from tests.benchmarks.compared import Compared
-from tests.benchmarks.errors import BenchmarkError
-from tests.benchmarks.load import LoadWatch
+from tests.benchmarks.load import watched
 
 STEPS_MS = (2.0, 20.0, 80.0)
 FANOUTS, BATCH_SIZE, BATCHES = (10, 5), 512, 14
@@ -86,14 +85,7 @@ def _measured(folder: Path, rate_mbit: int) -> dict[float, RanksRun]:
             network[name].popen([sys.executable, "-m", "tests.benchmarks.machines_job", str(rank), str(folder), store])
             for rank, name in enumerate(("first", "second"))
         ]
-        try:
-            with LoadWatch([rank.pid for rank in ranks]) as watch:
-                if any(rank.wait(LIMIT_S) for rank in ranks):
-                    raise BenchmarkError("a rank has failed; it says above why")
-        finally:
-            for rank in ranks:
-                rank.kill()
-                rank.wait()
+        watch = watched(ranks, LIMIT_S)
     found = [json.loads((folder / f"measured-{rank}.json").read_text()) for rank in range(2)]
     runs = {}
     for step_ms in STEPS_MS:

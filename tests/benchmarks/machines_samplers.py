@@ -26,8 +26,7 @@ from lightning_gnnload.pipeline.forecast.run import PipelineRun
 from lightning_gnnload.pipeline.forecast.work import BatchWork, RunLayout
 from lightning_gnnload.pipeline.slots import Slot
 from tests.benchmarks.compared import Compared
-from tests.benchmarks.errors import BenchmarkError
-from tests.benchmarks.load import LoadWatch
+from tests.benchmarks.load import watched
 
 STEPS_MS = (5.0, 40.0)
 FANOUTS, BATCH_SIZE, THREADS = (10, 5), 512, 2
@@ -94,14 +93,7 @@ def _measured(rate_mbit: int, making_ms: float) -> dict[float, SamplersRun]:
             network[name].popen(command, env={**os.environ, **shared, "NODE_RANK": str(rank)})
             for rank, name in enumerate(("trainer", "sampler"))
         ]
-        try:
-            with LoadWatch([job.pid for job in jobs]) as watch:
-                if any(job.wait(LIMIT_S) for job in jobs):
-                    raise BenchmarkError("a machine has failed; it says above why")
-        finally:
-            for job in jobs:
-                job.kill()
-                job.wait()
+        watch = watched(jobs, LIMIT_S)
         trained = json.loads(Path(at, "trained.json").read_text())
     runs = {}
     for step_ms, run in trained.items():

@@ -99,4 +99,5 @@ def check_tensor(name: str, numbers: torch.Tensor, dtype: torch.dtype, ndim: int
 
 
 def form_of(rows: torch.Tensor) -> str:
+    """Returns the dtype and shape of rows, for messages."""
     return f"{rows.dtype} of shape {list(rows.shape)}"
