@@ -113,6 +113,6 @@ def measure_sampling(
         keep_busy(device)
         sample_neighbors(workspace, topology, batch, list(fanouts), DrawKey(seed=1, epoch=0, step=step))
         kernels.append(timed.take_ms())
-    medians = (statistics.median(column) for column in zip(*rows[2:], strict=True))
+    num_nodes, num_edges, num_dst, host_ms, device_ms = map(statistics.median, zip(*rows[2:], strict=True))
     kernels_ms = {name: statistics.median(turn[name] for turn in kernels[2:]) for name in kernels[0]}
-    return SamplingTimes(*medians, kernels_ms=kernels_ms)
+    return SamplingTimes(num_nodes, num_edges, num_dst, host_ms, device_ms, kernels_ms)
