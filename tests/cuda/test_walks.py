@@ -15,12 +15,11 @@ from lightning_gnnload.ops import DrawKey, Walks
 from lightning_gnnload.ops.cuda import batch as batches
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.ops.cuda.walks import random_walk, sample_walks
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops.graphs import sampled, star_graph
 
-from .sampled import assert_equal, skewed_graph, topology_of
+from .sampled import assert_equal, in_shards, skewed_graph, topology_of
 
 KEY = DrawKey(seed=7, epoch=2, step=5, hop=1)
 SEEDS = np.array([3, 0, 17, 59, 8, 1])
@@ -107,12 +106,9 @@ def test_ties_go_to_the_smaller_name(device: Device) -> None:
         check(device, graph, Walks(1, 60), np.arange(4), num_hops=1, num_neighbors=20, names=part)
 
 
-def test_hot_lists_are_read_from_the_device(device: Device) -> None:
+def test_lists_are_read_from_shards(device: Device) -> None:
     indptr, indices = skewed_graph(seed=2)
-    begin = np.where(np.arange(60) % 2, -1, indptr[:-1])
-    elsewhere = np.where(np.repeat(np.arange(60) % 2, np.diff(indptr)), indices, 0)  # whoever reads it is found out
-    topology = topology_of(device, indptr, indices, hot_begin=device.put(begin), hot_indices=device.put(indices))
-    topology = Topology(**vars(topology) | {"indices": device.map_host(elsewhere)})
+    topology = in_shards(device, topology_of(device, indptr, indices))
     traces = random_walk(device, topology, SEEDS, GNNLAB, KEY)
     np.testing.assert_array_equal(traces.cpu(), ops.random_walk(indptr, indices, SEEDS, GNNLAB, KEY))
 
