@@ -33,7 +33,10 @@ class ShardMemory(Protocol):
         stream."""
 
     def check(self) -> None:
-        """Raises DeviceShareError where some of it is gone."""
+        """Raises DeviceShareError where some of it is gone, or closed."""
+
+    def close(self) -> None:
+        """Gives it up, after the device's work; no kernel may read it any more."""
 
 
 @dataclass(frozen=True)

@@ -116,8 +116,11 @@ class GraphPlacement:
     def room(self, num_bytes: int) -> int:
         """Counts the edges for which a shard has room in so many bytes, beside what is kept by node; negative where
         there is no room for that."""
-        beside = self.node_bytes + 8 * self.graph.num_nodes + _ALIGNMENT * (len(self.edge_columns) - 1)
-        return (num_bytes - beside) // self._edge_bytes
+        return self.shard_edges(num_bytes - self.node_bytes - 8 * self.graph.num_nodes)
+
+    def shard_edges(self, num_bytes: int) -> int:
+        """Counts the edges of a shard of so many bytes; negative where there are none left for it."""
+        return (num_bytes - _ALIGNMENT * (len(self.edge_columns) - 1)) // self._edge_bytes
 
     def shard_bytes(self, num_edges: int) -> int:
         """Returns what a shard of so many edges takes."""
@@ -276,3 +279,5 @@ class _OwnMemory:
         self._memory[offset : offset + values.nbytes].copy_(values.view(torch.uint8))
 
     def check(self) -> None: ...
+
+    def close(self) -> None: ...

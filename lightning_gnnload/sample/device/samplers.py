@@ -80,9 +80,14 @@ class DeviceSampler:
     def sample(self, draw: Draw) -> DeviceSample:
         """Samples one mini-batch by work in the current stream, for which the host waits.
 
-        Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it.
+        Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it,
+        DeviceShareError where another rank that held lists is gone.
         """
         from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+        memory = self.topology.memory
+        if memory is not None:
+            memory.check()
 
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
@@ -96,6 +101,9 @@ class DeviceSampler:
         if workspace is None or (several and workspace.table != "hash"):
             workspace = DeviceWorkspace(self.device, self.topology.num_nodes, "hash" if several else "auto")
         sample = self.sampler.draw_on(workspace, self.topology, draw)
+        # Again: what was read while its owner died is not known.
+        if memory is not None:
+            memory.check()
         self._idle.append(workspace)
         return sample
 
