@@ -68,6 +68,17 @@ class EmulatedLibcuda:
     def disown(self, memory: torch.Tensor | np.ndarray) -> None:
         self._library.lg_emulated_disown(_range(memory)[0])
 
+    def synchronize(self, stream: int) -> None:
+        """Waits for a stream, in a thread that has the device's context meanwhile."""
+        context = ctypes.c_void_p()
+        for status in (
+            self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            self._library.cuCtxSetCurrent(context),
+            self._library.cuStreamSynchronize(ctypes.c_uint64(stream)),
+            self._library.cuCtxSetCurrent(None),
+        ):
+            assert status == 0, status
+
     def held(self) -> Held:
         counts = (ctypes.c_int64 * 3)()
         begin = ctypes.addressof(counts)
