@@ -101,8 +101,8 @@ def serve_spawn() -> None:
 class Server:
     """The asking side of a server: a socket to a process that forks."""
 
-    def __init__(self, channel: socket.socket, process: subprocess.Popen[bytes] | None = None) -> None:
-        self._channel, self._process = channel, process
+    def __init__(self, channel: socket.socket, pid: int) -> None:
+        self._channel, self._pid = channel, pid
         self._lock = threading.Lock()
 
     def start(
@@ -127,8 +127,7 @@ class Server:
     def close(self) -> None:
         """Ends the server, not what it has started."""
         self._channel.close()
-        if self._process is not None:
-            self._process.wait()
+        os.waitpid(self._pid, 0)
 
 
 _set_by_imports: dict[str, str] = {}  # variables that a process has once it has imported what a server has
@@ -154,9 +153,9 @@ def started(before: str = "") -> Server:
     }
     code = f"{before}\nfrom tests import forkserver; forkserver.main({theirs.fileno()})"
     command = [sys.executable, "-c", code, "-" * _ROOM["argv"]]
-    process = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment)
+    pid = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment).pid
     theirs.close()
-    return Server(ours, process)
+    return Server(ours, pid)
 
 
 @contextlib.contextmanager
@@ -252,7 +251,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
         _serve(theirs)
         return
     theirs.close()
-    _known[os.getpid()] = Server(ours)
+    _known[os.getpid()] = Server(ours, own)
     atexit.register(_end, os.getpid(), own)
     # The server ignores both, and its forks inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
