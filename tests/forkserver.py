@@ -9,7 +9,7 @@ starts itself by :mod:`subprocess` or by "spawn" is started so, too, from a serv
 
 What is read when Python starts or torch is imported is the server's, such as the seed of hashes. Where that matters,
 where a GPU is used, and where the start of ranks is itself tested, :class:`subprocess.Popen` starts them
-(``launch.start(anew=True)``). Where an import starts threads, which a fork would lack, there is no server, and a warning
+(``launch.start(anew=True)``). Where an import starts threads, which a fork would lack, nothing is forked, and a warning
 says so: everything is a new interpreter then.
 """
 
