@@ -109,5 +109,7 @@ def _included(source: Path) -> set[Path]:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += [KERNELS / name for name in _INCLUDE.findall(path.read_text())]
+            for name in _INCLUDE.findall(path.read_text()):
+                beside = path.parent / name
+                waiting.append(beside if beside.exists() else KERNELS / name)
     return found
