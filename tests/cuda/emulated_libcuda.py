@@ -98,7 +98,7 @@ def image_of(source: Path, checks: str = "") -> bytes:
 
 @functools.cache
 def _opened() -> tuple[str, ctypes.CDLL]:
-    with host_build.library(SOURCE, [*host_build.FLAGS, "-Wno-missing-field-initializers", "-pthread"]) as path:
+    with host_build.library(SOURCE, [*host_build.HOST_FLAGS, "-Wno-missing-field-initializers", "-pthread"]) as path:
         library = ctypes.CDLL(str(path))
     entries = {
         "reset": (ctypes.c_int, ctypes.c_uint64),
