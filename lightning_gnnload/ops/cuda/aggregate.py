@@ -8,7 +8,7 @@ Shapes: D destinations, E edges and S sources of a block; R lists; F columns.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -103,6 +103,7 @@ class DeviceEdges:
 
     def __init__(self, device: Device, indptr: Tensor, indices: Tensor | None, num_src: int) -> None:
         self.device, self.num_src = device, num_src
+        self.tensors = (indptr,) if indices is None else (indptr, indices)
         num_edges = num_src if indices is None else len(indices)
         self.by_destination = RowLists(indptr, indices, len(indptr) - 1, num_edges, num_src)
 
@@ -137,7 +138,7 @@ class DeviceEdges:
     @cached_property
     def _by_source(self) -> tuple[Tensor, Tensor]:
         """Sources, ascending, and whose they are: the edges, those of one source ascending."""
-        _, sources, _, num_edges, _ = self.by_destination
+        sources, num_edges = self.by_destination.rows, self.by_destination.num_entries
         if sources is None:
             order = torch.arange(num_edges, device=self.device.torch_device)
             return order.int(), order
@@ -151,10 +152,10 @@ class DeviceEdges:
     def sum_destinations(self, grad: Tensor, weights: Tensor | None = None, is_mean: bool = False) -> Tensor:
         """Returns the gradient of :meth:`sum_neighbors`: sums of rows ``grad [D, F]`` by source, ``[S, F]``."""
         if is_mean:
-            factors = self._shares(wide(grad.dtype))
-        else:
-            factors = None if weights is None else weights.index_select(0, self._by_source[1])
-        return sum_rows(self.device, self.by_source, _even(grad), factors)
+            weights = self._shares(wide(grad.dtype))
+        elif weights is not None:
+            weights = weights.index_select(0, self._by_source[1])
+        return sum_rows(self.device, self.by_source, _even(grad), weights)
 
     def dot_ends(self, grad: Tensor, x: Tensor) -> Tensor:
         """Returns the gradient of weights: for each edge the product of rows ``grad [D, F]`` and ``x [S, F]``."""
@@ -187,7 +188,7 @@ class DeviceEdges:
         return shares
 
 
-def _launch(device: Device, kernel: str, lists: RowLists, rows: Tensor, **arguments: Tensor | int | None) -> None:
+def _launch(device: Device, kernel: str, lists: RowLists, rows: Tensor, **arguments: Any) -> None:
     """Starts a kernel for rows of the width and dtype of ``rows``."""
     if not lists.num_rows:
         return
