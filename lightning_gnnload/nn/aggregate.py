@@ -12,7 +12,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.errors import AggregationError, GraphFormatError
-from lightning_gnnload.nn.edge_sums import Edges, max_neighbors, shares, sum_neighbors
+from lightning_gnnload.nn.edge_sums import Edges, neighbor_maxima, neighbor_sums, shares
 from lightning_gnnload.ops.cuda import aggregate as on_device
 from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
 from lightning_gnnload.ops.cuda.device import Device
@@ -121,10 +121,10 @@ def _device_edges(device: Device, block: Block, x: Tensor) -> DeviceEdges:
     if not torch.is_grad_enabled() or indptr.is_inference() or indices.is_inference():
         return _narrowed(device, indptr, indices, len(x))
     versions = indptr._version, indices._version, len(x)
-    kept = _edges.get(block)
-    if kept is None or kept[1] is not indptr or kept[2] is not indices or kept[3] != versions:
-        kept = _edges[block] = _narrowed(device, indptr, indices, len(x)), indptr, indices, versions
-    return kept[0]
+    cached = _edges.get(block)
+    if cached is None or cached[1] is not indptr or cached[2] is not indices or cached[3] != versions:
+        cached = _edges[block] = _narrowed(device, indptr, indices, len(x)), indptr, indices, versions
+    return cached[0]
 
 
 def _narrowed(device: Device, indptr: Tensor, indices: Tensor, num_src: int) -> DeviceEdges:
@@ -149,12 +149,12 @@ def _is_traced() -> bool:
 def _by_kernels(edges: Edges, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
     if how == "max":
         rows = x.float() if isinstance(edges, HostEdges) and x.dtype not in _OURS else x
-        return max_neighbors(edges, rows).to(x.dtype)
+        return neighbor_maxima(edges, rows).to(x.dtype)
     if weights is None:
-        return sum_neighbors(edges, x, is_mean=how == "mean")
+        return neighbor_sums(edges, x, is_mean=how == "mean")
     assert isinstance(edges, DeviceEdges), "the CPU's kernels take no weights"
     weights = weights.to(on_device.wide(x.dtype))
-    return sum_neighbors(edges, x, shares(edges, weights) if how == "mean" else weights)
+    return neighbor_sums(edges, x, shares(edges, weights) if how == "mean" else weights)
 
 
 def _by_bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:

@@ -18,7 +18,7 @@ from lightning_gnnload.ops.host_edges import HostEdges
 Edges: TypeAlias = HostEdges | DeviceEdges
 
 
-def sum_neighbors(edges: Edges, x: Tensor, weights: Tensor | None = None, is_mean: bool = False) -> Tensor:
+def neighbor_sums(edges: Edges, x: Tensor, weights: Tensor | None = None, is_mean: bool = False) -> Tensor:
     """Returns the sum of the rows of each destination's sources, each times its edge's weight, or their mean.
 
     ``x`` is ``[num_src, F]``; ``weights`` are ``[num_edges]``, of the dtype that sums are made in, with DeviceEdges
@@ -28,7 +28,7 @@ def sum_neighbors(edges: Edges, x: Tensor, weights: Tensor | None = None, is_mea
     return total
 
 
-def max_neighbors(edges: Edges, x: Tensor) -> Tensor:
+def neighbor_maxima(edges: Edges, x: Tensor) -> Tensor:
     """Returns the largest numbers of each destination's sources, column by column."""
     largest: Tensor = _MaxOfNeighbors.apply(edges, x)
     return largest
@@ -38,7 +38,7 @@ def shares(edges: DeviceEdges, weights: Tensor) -> Tensor:
     """Returns weights as shares of their destination's sum, as :meth:`.Block.normalized` does; the gradients, too, are
     sums in the order of edges."""
     apart = edges.apart()
-    total = sum_neighbors(apart, weights[:, None])
+    total = neighbor_sums(apart, weights[:, None])
     spread: Tensor = _SumOfDestinations.apply(apart, total.masked_fill(total == 0, torch.inf), None, False)
     return weights / spread.view(-1)
 
@@ -54,8 +54,8 @@ class _SumOfNeighbors(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
         x, weights, *_ = ctx.saved_tensors
         _, needs_x, needs_weights, _ = ctx.needs_input_grad
-        of_x = _SumOfDestinations.apply(ctx.edges, grad, weights, ctx.is_mean) if needs_x else None
-        return None, of_x, _ProductOfEnds.apply(ctx.edges, grad, x) if needs_weights else None, None
+        rows_grad = _SumOfDestinations.apply(ctx.edges, grad, weights, ctx.is_mean) if needs_x else None
+        return None, rows_grad, _ProductOfEnds.apply(ctx.edges, grad, x) if needs_weights else None, None
 
 
 class _SumOfDestinations(torch.autograd.Function):
@@ -69,8 +69,8 @@ class _SumOfDestinations(torch.autograd.Function):
     def backward(ctx: Any, x: Tensor) -> tuple[None, Tensor | None, Tensor | None, None]:
         grad, weights, *_ = ctx.saved_tensors
         _, needs_grad, needs_weights, _ = ctx.needs_input_grad
-        of_grad = _SumOfNeighbors.apply(ctx.edges, x, weights, ctx.is_mean) if needs_grad else None
-        return None, of_grad, _ProductOfEnds.apply(ctx.edges, grad, x) if needs_weights else None, None
+        rows_grad = _SumOfNeighbors.apply(ctx.edges, x, weights, ctx.is_mean) if needs_grad else None
+        return None, rows_grad, _ProductOfEnds.apply(ctx.edges, grad, x) if needs_weights else None, None
 
 
 class _ProductOfEnds(torch.autograd.Function):
@@ -84,8 +84,8 @@ class _ProductOfEnds(torch.autograd.Function):
     def backward(ctx: Any, weights: Tensor) -> tuple[None, Tensor | None, Tensor | None]:
         grad, x, *_ = ctx.saved_tensors
         _, needs_grad, needs_x = ctx.needs_input_grad
-        of_grad = _SumOfNeighbors.apply(ctx.edges, x, weights, False) if needs_grad else None
-        return None, of_grad, _SumOfDestinations.apply(ctx.edges, grad, weights, False) if needs_x else None
+        rows_grad = _SumOfNeighbors.apply(ctx.edges, x, weights, False) if needs_grad else None
+        return None, rows_grad, _SumOfDestinations.apply(ctx.edges, grad, weights, False) if needs_x else None
 
 
 class _MaxOfNeighbors(torch.autograd.Function):

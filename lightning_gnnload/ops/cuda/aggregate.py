@@ -83,11 +83,11 @@ def max_rows(device: Device, lists: RowLists, x: Tensor) -> tuple[Tensor, Tensor
     return out, source
 
 
-def dot_rows(device: Device, lists: RowLists, left: Tensor, right: Tensor) -> Tensor:
-    """Returns for each entry the product of its list's row of ``left [R, F]`` and its own of ``right [num_in, F]``:
-    ``[E]`` in their :func:`wide` dtype. The order of additions depends on F alone."""
-    out = device.zeros(lists.num_entries, wide(left.dtype))
-    _launch(device, "dot_rows", lists, left, left=left, right=right, out=out)
+def dot_rows(device: Device, lists: RowLists, grad: Tensor, x: Tensor) -> Tensor:
+    """Returns for each entry the product of its list's row of ``grad [R, F]`` and its own of ``x [num_in, F]``: ``[E]``
+    in their :func:`wide` dtype. The order of additions depends on F alone."""
+    out = device.zeros(lists.num_entries, wide(x.dtype))
+    _launch(device, "dot_rows", lists, x, left=grad, right=x, out=out)
     return out
 
 
