@@ -37,7 +37,8 @@ BUDGETS = {
 
 
 def held(values: torch.Tensor | Mapped) -> np.ndarray:
-    return (values.tensor if isinstance(values, Mapped) else values).numpy()
+    """The array itself where it is the host's, else a copy."""
+    return (values.tensor if isinstance(values, Mapped) else values.cpu()).numpy()
 
 
 def lists(topology: Topology, of_edges: str = "indices") -> list[list[int]]:
@@ -68,6 +69,7 @@ def num_hot(topology: Topology) -> int:
 
 def spoil(topology: Topology) -> None:
     """Overwrites the mapped lists of hot nodes: who reads those gets others."""
+    assert isinstance(topology.indices, Mapped), "only the host's memory can be changed here"
     indptr, cold = held(topology.indptr), held(topology.indices)
     for node in np.flatnonzero(in_shards(topology)):
         cold[indptr[node] : indptr[node + 1]] = -1
