@@ -7,6 +7,7 @@ import signal
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -23,14 +24,14 @@ from tests.runif import RunIf
 SHARD_BYTES = sharing.NUM_CACHED // 2 * sharing.WIDTH * 4
 
 
-def seen_by(count: int, end: str, folder: Path) -> list[tuple[int, dict]]:
+def seen_by(count: int, end: str, folder: Path, script: Any = sharing) -> list[tuple[int, dict]]:
     """Status of each process, and what it saw."""
     name = uuid.uuid4().hex
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(
                 start(
-                    Path(sharing.__file__), name, index, count, end, folder=folder, log=f"output-{index}.txt", anew=True
+                    Path(script.__file__), name, index, count, end, folder=folder, log=f"output-{index}.txt", anew=True
                 )
             )
             for index in range(count)

@@ -106,6 +106,7 @@ def _place_in_shards(
     budgets = _budgets(placement.budget_bytes, peers, runtime)
     if all(placement.num_bytes <= budget for budget in budgets):
         return None, ""
+    placement = replace(placement, budget_bytes=budgets[memory.rank])
     rooms = [placement.room(budget) for budget in budgets]
     if min(rooms) < 0:
         return None, f"the device of rank {rooms.index(min(rooms))} has no room for the offsets of all lists"
