@@ -13,9 +13,12 @@ import torch
 
 from ...errors import GnnLoadError
 from ..tiers import MAX_SHARDS
+from .bus_order import BusOrder, Reads, can_order, order_reads
 from .device import Device
 from .rows import (
+    AS_BYTES,
     MOVE_THREADS,
+    RowCodes,
     Table,
     address_of,
     alignment_of,
@@ -80,6 +83,16 @@ class TieredTable:
         )
 
 
+def order_missed(device: Device, table: TieredTable, ids: torch.Tensor) -> BusOrder:
+    """Puts the ids that no shard has in the order of their rows, for :func:`gather_tiered`. Nothing waits for the
+    device, which alone knows how many there are; a table without a backing, or too large, has no order. Raises
+    GnnLoadError for ids of another dtype or shape, DeviceMemoryError."""
+    check_tensor("ids", ids, torch.int64, 1)
+    if table.backing is None or not len(ids) or not can_order(len(ids), table.num_nodes):
+        return BusOrder()
+    return order_reads(device, Reads(ids, len(ids), table.num_nodes, table.location))
+
+
 def gather_tiered(
     device: Device,
     table: TieredTable,
@@ -87,41 +100,55 @@ def gather_tiered(
     out: torch.Tensor,
     counts: torch.Tensor,
     error: torch.Tensor,
-    host_blocks: int | None = None,
+    far: BusOrder | None = None,
+    far_blocks: int | None = None,
+    codes: RowCodes = AS_BYTES,
+    told: int = 0,
 ) -> None:
     """Copies row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
 
     ``ids`` are int64 ``[B]``, ``out`` is ``[B, F]``, contiguous; missed rows stay, and rows of invalid ids or locations
     become zeros. ``counts``, int64 ``[MAX_SHARDS + 1]``, grows by the rows of each shard, and of none; ``error``, int64
-    ``[1]``, is for :func:`.raise_error`. ``host_blocks`` read rows of the host's memory, None for
-    :func:`blocks_on_bus`. Raises GnnLoadError for shapes or dtypes that do not fit.
+    ``[1]``, is for :func:`.raise_error`.
+
+    Rows of the backing are read by ``far_blocks`` blocks (None: :func:`blocks_on_bus`) in the order ``far``, which
+    :func:`order_missed` made of these ids; without one, by all blocks as they come, which is faster where they are few.
+    ``codes`` are decoded as by :func:`.gather_rows`. ``told`` is the address of as many words in mapped memory that
+    follow ``counts``; another block's word may be the last. Raises GnnLoadError for shapes or dtypes that do not fit.
     """
     check_tensor("ids", ids, torch.int64, 1)
-    if len(out) != len(ids) or row_bytes_of(out) != table.row_bytes:
+    out_bytes = table.row_bytes * codes.itemsize
+    if len(out) != len(ids) or row_bytes_of(out) != out_bytes:
         raise GnnLoadError(
-            f"out is {form_of(out)}, but for {len(ids)} ids as many rows of {table.row_bytes} bytes are needed."
+            f"out is {form_of(out)}, but for {len(ids)} ids as many rows of {out_bytes} bytes are needed."
         )
     if not len(ids) or not table.row_bytes:
         return
     # Address 0 is a multiple of everything, so that it does not narrow the vectors.
     backing_at = 0 if table.backing is None else address_of(table.backing)
-    shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, out.data_ptr())
+    shape = move_shape(
+        device, len(ids), table.row_bytes, table.alignment, backing_at, to=out.data_ptr(), codes=codes
+    )
+    far = BusOrder() if far is None else far
     # Rows that come over the bus have separate blocks, so that no others wait for them (UGache, section 5).
-    on_bus = blocks_on_bus(device) if host_blocks is None else host_blocks
-    far = 0 if table.backing is None else min(on_bus, shape.blocks)
+    on_bus = min(blocks_on_bus(device) if far_blocks is None else far_blocks, shape.blocks)
+    num_far = 0 if far.entries is None else on_bus
     device.launch(
         "gather_tiered",
         "gather_tiered",
-        (shape.vector,),
-        blocks=shape.blocks + far,
+        (shape.vector, codes.format),
+        blocks=shape.blocks + num_far,
         threads=MOVE_THREADS,
         table=table,
         ids=ids,
         count=len(ids),
+        far=far,
+        far_blocks=num_far,
         shape=shape,
-        host_blocks=far,
+        columns=codes,
         out=as_bytes_of(out),
         taken=counts.data_ptr(),
+        told=told,
         error=error.data_ptr(),
     )
 
