@@ -3,7 +3,7 @@
 #pragma once
 
 #include "common/cuda/move_rows.h"
-#include "gather_quantized/float_bits.h"
+#include "common/float_bits.h"
 
 namespace lg {
 
@@ -46,7 +46,7 @@ struct RowCodes {
     const Floats offset = reinterpret_cast<const Floats*>(columns.offset)[vector];
     Out out;
     for (int c = 0; c < kCodes; ++c) {
-      const float code = float(int8_t(codes >> 8 * c));
+      const float code = float(static_cast<signed char>(codes >> 8 * c));
       out.of[c] = Format::of(code * scale.of[c] + offset.of[c]);
     }
     return out;

@@ -21,6 +21,8 @@ NUM_BUCKETS = 4096  # kBuckets of kernels/order_reads/order_reads_cuda.cu
 FEW_READS = 4096
 """Below so many rows, reading them in order saves no more than the launches cost: 12 ns a row of 512 bytes on an
 H200."""
+FEW_LISTS = 16_384
+"""Likewise, of destinations whose lists are read; estimated."""
 _MAX_IDS = 1 << 31  # positions are counted in 32 bits
 
 
