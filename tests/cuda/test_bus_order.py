@@ -9,10 +9,22 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import ops
+from lightning_gnnload import MemoryFeatureStore, ops
+from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
+from lightning_gnnload.cache.device.features import QuantizedFeatures, WholeFeatures
+from lightning_gnnload.cache.device.shards import fill_private_shard, map_rows
+from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.errors import CacheShareError, SeedError
 from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda.bus_order import FEW_READS, NUM_BUCKETS, BusOrder, OrderScratch, Reads, order_reads
+from lightning_gnnload.ops.cuda.bus_order import (
+    FEW_READS,
+    NUM_BUCKETS,
+    SCRATCH_WORDS,
+    BusOrder,
+    OrderScratch,
+    Reads,
+    order_reads,
+)
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 from lightning_gnnload.ops.cuda.rows import RowCodes
@@ -97,15 +109,15 @@ def test_a_part_of_the_ids_below_what_stands_above_them(device_of: Device) -> No
     assert np.array_equal(positions, np.argsort(low, kind="stable"))
     assert np.array_equal(found, np.sort(low))
     # No more than there is room for, whatever the device says.
-    found, _ = entries_of(device, order_reads(device, reads._replace(count=20)))
+    found, _ = entries_of(device, order_reads(device, replace(reads, count=20)))
     assert np.array_equal(found, np.sort(low[:20]))
-    found, _ = entries_of(device, order_reads(device, reads._replace(end=reads.first)))
+    found, _ = entries_of(device, order_reads(device, replace(reads, end=reads.first)))
     assert not len(found)
 
 
 def test_the_caller_may_give_the_memory(device: Device) -> None:
     ids = device.put(np.array([5, 3, 9]))
-    scratch = OrderScratch(device.zeros(OrderScratch.NUM_WORDS, torch.int64), device.empty(3, torch.int64))
+    scratch = OrderScratch(device.zeros(SCRATCH_WORDS, torch.int64), device.empty(3, torch.int64))
     order = order_reads(device, Reads(ids, 3, 10), scratch)
     assert order.entries is scratch.entries
     assert entries_of(device, order)[0].tolist() == [3, 5, 9]
@@ -217,8 +229,8 @@ def test_ids_of_no_row_of_a_mapped_table(device: Device) -> None:
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("where", ["device", "mapped", "tiers"])
 def test_codes_are_decoded_as_on_the_cpu(device: Device, where: str, dtype: torch.dtype) -> None:
-    """Sizes from those that the dtype rounds to nothing to those that it has no room for; widths and addresses that four
-    codes at a time do not divide."""
+    """From sizes that the dtype rounds to nothing to those beyond it; widths and addresses that four codes at a time do
+    not divide."""
     for width, offset_bytes, count in ((4, 0, 500), (128, 0, 70), (7, 0, 300), (8, 2, 300), (8, 4, FEW_READS)):
         draw = np.random.default_rng(width)
         codes = draw.integers(-128, 128, (600, width), dtype=np.int8)
@@ -285,7 +297,11 @@ def test_launches_of_a_gather() -> None:
     case.table = replace(case.table, backing=None)
     case.gather(np.arange(5000))
     assert device.taken() == ["gather_tiered/gather_tiered"]
-    rows, out, error = device.map_host(case.rows), device.zeros(5000 * 8, torch.uint8).view(-1, 8), device.zeros(1, torch.int64)
+    rows, out, error = (
+        device.map_host(case.rows),
+        device.zeros(5000 * 8, torch.uint8).view(-1, 8),
+        device.zeros(1, torch.int64),
+    )
     gather_rows(device, rows, device.put(np.arange(5000)), out, error)
     assert device.taken() == [*ORDER, "gather_rows/gather_rows"]
     gather_rows(device, rows, device.put(np.arange(FEW_READS - 1)), out, error)  # few
@@ -294,10 +310,66 @@ def test_launches_of_a_gather() -> None:
     assert device.taken() == ["gather_rows/gather_rows"] * 3
 
 
+def test_launches_of_a_cache() -> None:
+    """In order, until a batch has told that there is little to put in order; again when that has changed."""
+    device = Noting()
+    store = MemoryFeatureStore(torch.arange(12_000.0).view(-1, 2))
+    backing = map_rows(device, store)
+    location, shard = fill_private_shard(device, store, np.arange(5000)[::-1].copy(), backing)
+    assert device.taken() == [*ORDER, "gather_rows/gather_rows"]
+    features = StaticFeatures(device, store, location, shard, backing)
+    one = ["gather_tiered/gather_tiered"]
+    near, far = np.arange(5000), np.arange(5999, 999, -1)
+    for ids, launches in (
+        (near, [*ORDER, *one]),
+        (near, one),
+        (far, one),
+        (far, one),
+        (np.repeat(far, 20), [*ORDER, *one]),
+        (near, one),
+    ):
+        assert torch.equal(features.gather(device.put(ids)), store.rows[ids])
+        assert device.taken() == launches
+    assert [read.rows for read in features.reads()] == [5000 * 3 + 4000 * 22, 1000 * 22]
+    features.close()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_launches_of_quantised_rows(dtype: torch.dtype) -> None:
+    device = Noting()
+    store = quantize(torch.arange(900.0).view(-1, 3), dtype=dtype, progress=False)
+    codes = store.codes
+    expected, ids = torch.empty(90, 3, dtype=dtype), torch.arange(180, 0, -2)
+    store.gather(ids, expected)
+    backing = map_rows(device, codes)
+    location, shard = fill_private_shard(device, codes, np.arange(150), backing)
+    admitted = [f"dynamic_cache/{kernel}" for kernel in ("claim", "list_admitted", "admit")]
+    tiered, decoded = "gather_tiered/gather_tiered", "gather_rows/gather_rows"
+    for features, launches in (
+        (WholeFeatures(device, backing, codes.shape, codes.dtype, "memory"), [decoded]),
+        (StaticFeatures(device, codes, location, shard, backing), [tiered]),
+        (StaticFeatures(device, codes, location, shard), ["gather_tiered/list_missed", tiered, decoded]),
+        (DynamicFeatures(device, codes, 50, backing), [tiered, *admitted, decoded]),
+    ):
+        device.taken()
+        out = QuantizedFeatures(store, features).gather(device.put(ids.numpy()))
+        assert torch.equal(out, expected)
+        assert device.taken() == launches
+
+
 @pytest.fixture
 def _all_lists_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batches, "FEW_LISTS", 1)
     monkeypatch.setattr(Topology, "is_on_bus", True)
+
+
+def test_only_lists_that_come_over_the_bus_are_read_in_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batches, "FEW_LISTS", 16)
+    device = Noting()
+    test_neighbors.check(device, test_neighbors.skewed_graph(seed=1), [5, 3])
+    assert not [name for name in device.taken() if name.startswith("order_reads")]
+    test_neighbors.test_hot_lists_are_read_from_the_device(device)  # [5, 3] and [-1, 2] for 6 seeds
+    assert [name for name in device.taken() if name.startswith("order_reads")] == ORDER * 2
 
 
 @pytest.mark.usefixtures("_all_lists_in_order")
@@ -313,7 +385,7 @@ class TestDestinationsInOrder:
     def test_by_weight(self, device_of: Device, kind: str, fanouts: list[int]) -> None:
         test_weighted.test_a_batch_is_that_of_the_cpu(device_of, kind, fanouts)
 
-    @pytest.mark.parametrize("number", range(20))
+    @pytest.mark.parametrize("number", range(8))
     def test_by_type_time_and_query(self, device_of: Device, number: int) -> None:
         test_typed.test_a_batch_of_any_graph_is_that_of_the_cpu(device_of, number)
 

@@ -17,7 +17,7 @@ from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.host.pages import private_bytes
-from lightning_gnnload.ops.cuda.bus_order import BusOrder
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME, BusOrder
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
@@ -39,11 +39,12 @@ class CachedFeatures(DeviceFeatures):
         self._seen = MissCounts(device) if backing is not None else None
 
     def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
-        def gather(far: BusOrder | None = None, told: int = 0) -> None:
+        def gather(far: BusOrder = AS_THEY_COME, told: int = 0) -> None:
             gather_tiered(self.device, table, ids, out, self._counts, self._error, far, codes=codes, told=told)
 
         if self._seen is not None:
-            far = None if self._seen.expects_few(len(ids)) else order_missed(self.device, table, ids)
+            few = self._seen.expects_few(len(ids))
+            far = AS_THEY_COME if few else order_missed(self.device, table, ids)
             gather(far, self._seen.address)
         elif self._missed is not None:
             self._missed.fetch(table.location, ids, out, codes, meanwhile=gather)

@@ -10,6 +10,7 @@ Shapes: B ids.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
@@ -18,6 +19,7 @@ from .device import Device
 from .rows import MOVE_THREADS, scan_blocks, scan_tiles
 
 NUM_BUCKETS = 4096  # kBuckets of kernels/order_reads/order_reads_cuda.cu
+SCRATCH_WORDS = 2 + NUM_BUCKETS
 FEW_READS = 4096
 """Below so many rows, reading them in order saves no more than the launches cost: 12 ns a row of 512 bytes on an
 H200."""
@@ -26,7 +28,8 @@ FEW_LISTS = 16_384
 _MAX_IDS = 1 << 31  # positions are counted in 32 bits
 
 
-class Reads(NamedTuple):
+@dataclass(frozen=True)
+class Reads:
     """``Reads`` of ``kernels/order_reads/order_reads_cuda.cu``: the ids of what is read, and which of them."""
 
     ids: torch.Tensor  # int64
@@ -39,25 +42,26 @@ class Reads(NamedTuple):
 
 
 class BusOrder(NamedTuple):
-    """``BusOrder`` of ``kernels/common/cuda/bus_order.h``. As it is by default, items are read as they come."""
+    """``BusOrder`` of ``kernels/common/cuda/bus_order.h``."""
 
     entries: torch.Tensor | None = None  # int64 [B]: id << position_bits | position
     num_entries: torch.Tensor | None = None  # int32 [1]
     position_bits: int = 0
 
 
+AS_THEY_COME = BusOrder()
+
+
 class OrderScratch(NamedTuple):
     """The memory of one order, which is free again when what it orders has been read."""
 
-    words: torch.Tensor  # int64 [NUM_WORDS], zero
+    words: torch.Tensor  # int64 [SCRATCH_WORDS], zero
     entries: torch.Tensor  # int64 [B]
-
-    NUM_WORDS = 2 + NUM_BUCKETS
 
     @classmethod
     def of(cls, device: Device, count: int) -> OrderScratch:
         """Allocates it for up to ``count`` ids. Raises DeviceMemoryError."""
-        return cls(device.zeros(cls.NUM_WORDS, torch.int64), device.empty(count, torch.int64))
+        return cls(device.zeros(SCRATCH_WORDS, torch.int64), device.empty(count, torch.int64))
 
 
 class _Buckets(NamedTuple):

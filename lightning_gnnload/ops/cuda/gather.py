@@ -12,7 +12,7 @@ from __future__ import annotations
 import torch
 
 from ...errors import CacheShareError, GnnLoadError, SeedError
-from .bus_order import FEW_READS, BusOrder, Reads, can_order, order_reads
+from .bus_order import AS_THEY_COME, FEW_READS, Reads, can_order, order_reads
 from .device import Device, Mapped
 from .rows import (
     AS_BYTES,
@@ -62,7 +62,7 @@ def gather_rows(
     if not count or not row_bytes:
         return
     shape = move_shape(device, count, row_bytes, address_of(table), to=out.data_ptr(), codes=codes)
-    order, blocks = BusOrder(), shape.blocks
+    order, blocks = AS_THEY_COME, shape.blocks
     if isinstance(table, Mapped):
         # More blocks would only take processors from other kernels.
         blocks = min(blocks, blocks_on_bus(device))

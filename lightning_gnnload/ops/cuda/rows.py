@@ -28,8 +28,8 @@ Table = torch.Tensor | Mapped
 
 
 def blocks_on_bus(device: Device) -> int:
-    """Returns how many blocks read the host's memory: one a processor, which keeps the line full with room to spare, and
-    leaves the others to what is near (an H200)."""
+    """Returns how many blocks read the host's memory: one a processor, which keeps the line full, and leaves room for
+    others (an H200)."""
     return device.num_processors
 
 
@@ -77,8 +77,8 @@ class MoveShape(NamedTuple):
 def move_shape(
     device: Device, count: int, row_bytes: int, *sources: int, to: int, codes: RowCodes = AS_BYTES
 ) -> MoveShape:
-    """Chooses how ``count`` rows of ``row_bytes`` are moved from rows at the addresses ``sources`` to rows at ``to``: by
-    the widest vectors whose size divides a row and all of them."""
+    """Chooses how ``count`` rows of ``row_bytes`` are moved from addresses of ``sources`` to ``to`` and on: by the
+    widest vectors whose size divides a row and all of them."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
     # Vector loads must be aligned to their width, or the kernel faults; one odd address makes all of them narrow. What

@@ -13,7 +13,7 @@ import torch
 
 from ...errors import GnnLoadError
 from ..tiers import MAX_SHARDS
-from .bus_order import FEW_READS, BusOrder, Reads, can_order, order_reads
+from .bus_order import AS_THEY_COME, FEW_READS, BusOrder, Reads, can_order, order_reads
 from .device import Device
 from .rows import (
     AS_BYTES,
@@ -92,7 +92,7 @@ def order_missed(device: Device, table: TieredTable, ids: torch.Tensor) -> BusOr
     GnnLoadError for ids of another dtype or shape, DeviceMemoryError."""
     check_tensor("ids", ids, torch.int64, 1)
     if table.backing is None or not len(ids) or not can_order(len(ids), table.num_nodes):
-        return BusOrder()
+        return AS_THEY_COME
     return order_reads(device, Reads(ids, len(ids), table.num_nodes, table.location))
 
 
@@ -103,7 +103,7 @@ def gather_tiered(
     out: torch.Tensor,
     counts: torch.Tensor,
     error: torch.Tensor,
-    far: BusOrder | None = None,
+    far: BusOrder = AS_THEY_COME,
     far_blocks: int | None = None,
     codes: RowCodes = AS_BYTES,
     told: int = 0,
@@ -129,10 +129,7 @@ def gather_tiered(
         return
     # Address 0 is a multiple of everything, so that it does not narrow the vectors.
     backing_at = 0 if table.backing is None else address_of(table.backing)
-    shape = move_shape(
-        device, len(ids), table.row_bytes, table.alignment, backing_at, to=out.data_ptr(), codes=codes
-    )
-    far = BusOrder() if far is None else far
+    shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, to=out.data_ptr(), codes=codes)
     # Rows that come over the bus have separate blocks, so that no others wait for them (UGache, section 5).
     on_bus = min(blocks_on_bus(device) if far_blocks is None else far_blocks, shape.blocks)
     num_far = 0 if far.entries is None else on_bus
