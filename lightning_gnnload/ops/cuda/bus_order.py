@@ -100,8 +100,8 @@ def order_reads(device: Device, reads: Reads, scratch: OrderScratch | None = Non
         position_bits=reads.count.bit_length(),
     )
     blocks = scan_blocks(device, scan_tiles(reads.count))
-    for kernel in ("count_reads", "place_reads"):
-        device.launch("order_reads", kernel, blocks=blocks, threads=MOVE_THREADS, reads=reads, buckets=buckets)
+    device.launch("order_reads", "count_reads", blocks=blocks, threads=MOVE_THREADS, reads=reads, buckets=buckets)
+    device.launch("order_reads", "place_reads", blocks=blocks, threads=MOVE_THREADS, reads=reads, buckets=buckets)
     if sorts:
         blocks = scan_blocks(device, NUM_BUCKETS)
         device.launch("order_reads", "sort_reads", blocks=blocks, threads=MOVE_THREADS, buckets=buckets)
