@@ -38,12 +38,12 @@ struct Tiers {
 //   out  out                    count rows in the Format; of what zeros become where there is no such id
 //                               or location
 //   out  taken[9]               grows by the rows of each shard, and of none
-//   out  told[9]                in the host's memory: what `taken` was, more or less; or null
+//   out  host_counts[9]                in the host's memory: what `taken` was, more or less; or null
 //   err  kBadId, kBadLocation: at i
 template <class Vector, class Format>
 __global__ void __launch_bounds__(kMoveThreads)
     gather_tiered(Tiers table, const int64_t* ids, int64_t count, BusOrder far, int32_t far_blocks,
-                  MoveShape shape, Columns columns, uint8_t* out, Word* taken, Word* told,
+                  MoveShape shape, Columns columns, uint8_t* out, Word* taken, Word* host_counts,
                   Word* error) {
   __shared__ Shards shards;
   __shared__ uint32_t taken_here[kMaxShards + 1];
@@ -96,7 +96,7 @@ __global__ void __launch_bounds__(kMoveThreads)
   };
   const int64_t warp = threadIdx.x / 32, block = int64_t(blockIdx.x), far_end = far_blocks;
   if (block < far_end) {
-    for_each_of_warp(int64_t(*far.num_entries), block * kMoveWarps + warp, far_end * kMoveWarps,
+    for_each_of_warp(int64_t(*far.num_entries), block* kMoveWarps + warp, far_end * kMoveWarps,
                      shape.rows_a_warp, take_far);
   } else {
     for_each_of_warp(count, (block - far_end) * kMoveWarps + warp,
@@ -106,7 +106,8 @@ __global__ void __launch_bounds__(kMoveThreads)
   if (threadIdx.x <= kMaxShards && taken_here[threadIdx.x] > 0) {
     const Word own = taken_here[threadIdx.x];
     const Word before = atomicAdd(taken + threadIdx.x, own);
-    if (told != nullptr) *static_cast<volatile Word*>(told + threadIdx.x) = before + own;
+    if (host_counts != nullptr)
+      *static_cast<volatile Word*>(host_counts + threadIdx.x) = before + own;
   }
 }
 

@@ -19,10 +19,10 @@ constexpr uint32_t kMostSorted = 2048;  // 16 KB of shared memory a block
 // What is read: ids[*first] and on, up to ids[*end - 1], where these are given, and else `count` of them.
 struct Reads {
   const int64_t* ids;
-  const int64_t* first;     // nullptr: 0
-  const int64_t* end;       // nullptr: *first + count
-  int64_t count;            // at most
-  int64_t id_mask;          // a mask of what is the id: with queries, something else stands above it
+  const int64_t* first;  // nullptr: 0
+  const int64_t* end;    // nullptr: *first + count
+  int64_t count;         // at most
+  int64_t id_mask;       // a mask of what is the id: with queries, something else stands above it
   const int32_t* location;  // nullptr: all are read; else those of a negative location
   int64_t num_rows;
 
@@ -43,25 +43,26 @@ struct Reads {
 };
 
 struct Buckets {
-  uint32_t* ends;        // [kBuckets]: zero before; of a bucket, how far its entries have come
-  uint32_t* starts;      // [kBuckets + 1]: where its entries begin; the last one is their number
-  Word* num_done;        // zero before: blocks that have counted
-  Word* entries;         // [count]
-  int32_t shift;         // of an id, to its bucket
+  uint32_t* next_entries;  // [kBuckets]: zero before; where a bucket's next entry goes
+  uint32_t* starts;        // [kBuckets + 1]: where its entries begin; the last one is their number
+  Word* num_done;          // zero before: blocks that have counted
+  Word* entries;           // [count]
+  int32_t shift;           // of an id, to its bucket
   uint32_t position_bits;
 };
 
-//   out  buckets.starts, buckets.ends: the same
+//   out  buckets.starts, buckets.next_entries: the same
 __global__ void __launch_bounds__(kScanThreads) count_reads(Reads reads, Buckets buckets) {
   __shared__ int32_t is_last;
-  reads.for_each([&](int64_t id, int64_t) { atomicAdd(buckets.ends + (id >> buckets.shift), 1u); });
+  reads.for_each(
+      [&](int64_t id, int64_t) { atomicAdd(buckets.next_entries + (id >> buckets.shift), 1u); });
   __threadfence();  // before the block is counted as done
   __syncthreads();
   if (threadIdx.x == 0) is_last = atomicAdd(buckets.num_done, Word(1)) == Word(gridDim.x - 1);
   __syncthreads();
   if (is_last == 0) return;
   constexpr uint32_t kOwn = kBuckets / kScanThreads;  // of a thread, beside each other
-  uint32_t* const counts = buckets.ends + threadIdx.x * kOwn;
+  uint32_t* const counts = buckets.next_entries + threadIdx.x * kOwn;
   int64_t own = 0;
   for (uint32_t b = 0; b < kOwn; ++b) own += __ldcg(counts + b);
   const BlockSum sum = block_sum(own);
@@ -75,11 +76,11 @@ __global__ void __launch_bounds__(kScanThreads) count_reads(Reads reads, Buckets
   if (threadIdx.x == 0) buckets.starts[kBuckets] = uint32_t(sum.total);
 }
 
-//   in   buckets.ends      where the entries of each begin; then where they end
+//   in   buckets.next_entries      where the entries of each begin; then where they end
 //   out  buckets.entries
 __global__ void __launch_bounds__(kScanThreads) place_reads(Reads reads, Buckets buckets) {
   reads.for_each([&](int64_t id, int64_t i) {
-    const uint32_t at = atomicAdd(buckets.ends + (id >> buckets.shift), 1u);
+    const uint32_t at = atomicAdd(buckets.next_entries + (id >> buckets.shift), 1u);
     buckets.entries[at] = Word(id) << buckets.position_bits | Word(i);
   });
 }

@@ -258,7 +258,7 @@ def test_codes_are_decoded_as_on_the_cpu(device: Device, where: str, dtype: torc
 def test_few_misses_are_read_as_they_come(device: Device) -> None:
     counts = MissCounts(device)
     assert not counts.expects_few(10_000)  # nobody knows yet
-    words = counts._taken.tensor
+    words = counts._counts.tensor
     words[0], words[-1] = 9_000, 1_000
     assert not counts.expects_few(100_000)
     assert counts.expects_few(10_000)  # a tenth of them is few

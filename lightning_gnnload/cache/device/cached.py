@@ -39,15 +39,25 @@ class CachedFeatures(DeviceFeatures):
         self._seen = MissCounts(device) if backing is not None else None
 
     def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
-        def gather(far: BusOrder = AS_THEY_COME, told: int = 0) -> None:
-            gather_tiered(self.device, table, ids, out, self._counts, self._error, far, codes=codes, told=told)
+        def gather(far: BusOrder = AS_THEY_COME, counts_address: int = 0) -> None:
+            gather_tiered(
+                self.device,
+                table,
+                ids,
+                out,
+                self._counts,
+                self._error,
+                far,
+                codes=codes,
+                counts_address=counts_address,
+            )
 
-        if self._seen is not None:
+        if self._missed is not None:
+            self._missed.fetch(table.location, ids, out, codes, meanwhile=gather)
+        elif self._seen is not None:
             few = self._seen.expects_few(len(ids))
             far = AS_THEY_COME if few else order_missed(self.device, table, ids)
             gather(far, self._seen.address)
-        elif self._missed is not None:
-            self._missed.fetch(table.location, ids, out, codes, meanwhile=gather)
 
     def _behind(self, counts: np.ndarray) -> Reads:
         return (self._from("memory", int(counts[-1])),) if self._missed is None else self._missed.reads()

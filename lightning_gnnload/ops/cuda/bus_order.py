@@ -67,7 +67,7 @@ class OrderScratch(NamedTuple):
 class _Buckets(NamedTuple):
     """``Buckets`` of ``kernels/order_reads/order_reads_cuda.cu``."""
 
-    ends: torch.Tensor
+    next_entries: torch.Tensor
     starts: torch.Tensor
     num_done: torch.Tensor
     entries: torch.Tensor
@@ -91,7 +91,7 @@ def order_reads(device: Device, reads: Reads, scratch: OrderScratch | None = Non
     counters = words.view(torch.int32)
     starts = counters[2 + NUM_BUCKETS : 3 + 2 * NUM_BUCKETS]
     buckets = _Buckets(
-        ends=counters[2 : 2 + NUM_BUCKETS],
+        next_entries=counters[2 : 2 + NUM_BUCKETS],
         starts=starts,
         num_done=words[:1],
         entries=entries,

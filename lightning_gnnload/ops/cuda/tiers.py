@@ -106,7 +106,7 @@ def gather_tiered(
     far: BusOrder = AS_THEY_COME,
     far_blocks: int | None = None,
     codes: RowCodes = AS_BYTES,
-    told: int = 0,
+    counts_address: int = 0,
 ) -> None:
     """Copies row ``ids[b]`` to ``out[b]`` from where it is; equals :func:`.ops.gather_tiered`.
 
@@ -116,8 +116,9 @@ def gather_tiered(
 
     Rows of the backing are read by ``far_blocks`` blocks (None: :func:`blocks_on_bus`) in the order ``far``, which
     :func:`order_missed` made of these ids; without one, by all blocks as they come, which is faster where they are few.
-    ``codes`` are decoded as by :func:`.gather_rows`. ``told`` is the address of as many words in mapped memory that
-    follow ``counts``; another block's word may be the last. Raises GnnLoadError for shapes or dtypes that do not fit.
+    ``codes`` are decoded as by :func:`.gather_rows`. At ``counts_address`` as many words of mapped memory follow
+    ``counts``, though a block's earlier one may come last (:class:`MissCounts`). Raises GnnLoadError for shapes or
+    dtypes that do not fit.
     """
     check_tensor("ids", ids, torch.int64, 1)
     out_bytes = table.row_bytes * codes.itemsize
@@ -131,8 +132,9 @@ def gather_tiered(
     backing_at = 0 if table.backing is None else address_of(table.backing)
     shape = move_shape(device, len(ids), table.row_bytes, table.alignment, backing_at, to=out.data_ptr(), codes=codes)
     # Rows that come over the bus have separate blocks, so that no others wait for them (UGache, section 5).
-    on_bus = min(blocks_on_bus(device) if far_blocks is None else far_blocks, shape.blocks)
-    num_far = 0 if far.entries is None else on_bus
+    num_far = 0
+    if far.entries is not None:
+        num_far = max(min(blocks_on_bus(device) if far_blocks is None else far_blocks, shape.blocks), 1)
     device.launch(
         "gather_tiered",
         "gather_tiered",
@@ -148,7 +150,7 @@ def gather_tiered(
         columns=codes,
         out=as_bytes_of(out),
         taken=counts.data_ptr(),
-        told=told,
+        host_counts=counts_address,
         error=error.data_ptr(),
     )
 
@@ -159,23 +161,23 @@ class MissCounts:
     no page can be page-locked."""
 
     def __init__(self, device: Device) -> None:
-        self._taken = device.map_host(np.zeros(MAX_SHARDS + 1, np.int64))
+        self._counts = device.map_host(np.zeros(MAX_SHARDS + 1, np.int64))
         self._before = [0] * (MAX_SHARDS + 1)
         self._missed_share = 1.0  # all, until a batch has been seen
 
     @property
     def address(self) -> int:
         """Where :func:`gather_tiered` writes them."""
-        return self._taken.address
+        return self._counts.address
 
     def expects_few(self, count: int) -> bool:
         """Tells whether of ``count`` rows so few will be missed, going by the last batches, that reading them as they
         come takes no longer than putting them in order would."""
-        taken = self._taken.tensor.tolist()
-        now, before = sum(taken), sum(self._before)
-        if now > before:  # else no batch has ended since
-            self._missed_share = (taken[-1] - self._before[-1]) / (now - before)
-            self._before = taken
+        counts = self._counts.tensor.tolist()
+        num_rows = sum(counts) - sum(self._before)
+        if num_rows > 0:  # else no batch has ended since
+            self._missed_share = (counts[-1] - self._before[-1]) / num_rows
+            self._before = counts
         return self._missed_share * count < max(FEW_READS, count * _FEW_SHARE)
 
 
