@@ -42,7 +42,6 @@ def test_gather(width, dtype):
     assert {gpu_gather.OURS, gpu_gather.OURS_HOST, gpu_gather.TORCH} <= rates.keys()
 
 
-<<<<<<< HEAD
 def test_misses():
     device = EmulatedDevice()
     case = gpu_gather.Case(device, 300, 50, 16, torch.float32)
@@ -50,7 +49,8 @@ def test_misses():
     assert tuple(figures) == gpu_gather.HITS
     assert {len(of_ways) for of_ways in figures.values()} == {3 + 2 * len(gpu_gather.FAR_BLOCKS)}
     assert {"order_reads/sort_reads", "order_reads/place_reads"} <= device.launched
-=======
+
+
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_aggregation(dtype, monkeypatch):
     device = EmulatedDevice()
@@ -66,7 +66,6 @@ def test_aggregation(dtype, monkeypatch):
     monkeypatch.setitem(gpu_aggregation.WAYS, "embedding_bag", lambda how, block, x, weights: x[: block.num_dst])
     with pytest.raises(gpu_aggregation.BenchmarkError, match="embedding_bag: the mean of"):
         gpu_aggregation.table(case, num_turns=1, bytes_per_s=1e9)
->>>>>>> main
 
 
 @pytest.mark.parametrize("percent", [0, 10])
