@@ -139,7 +139,12 @@ class EmulatedDevice:
         self.streams.work("zeros()", [], [tensor])
         return tensor
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        grown = self.empty(count, tensor.dtype)
+        grown[: len(tensor)] = tensor
+        return grown
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
         source = torch.from_numpy(np.array(array))
         tensor = self._allocate(source.numel(), source.dtype).reshape(source.shape).copy_(source)
         self.streams.work("put()", [], [tensor])

@@ -152,7 +152,13 @@ class CudaDevice:
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         return self._allocate(torch.zeros, count, dtype)
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        # The old memory may go at once: torch reuses it in this stream's order, after the copy.
+        grown = self.empty(count, tensor.dtype)
+        grown[: len(tensor)] = tensor
+        return grown
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
         # The staging memory may be dropped at once: torch reuses a pinned block only after the copies out of it.
         with self._out_of_memory_as_ours(array.nbytes):
             staged = _pinned(array.shape, _dtype(array))

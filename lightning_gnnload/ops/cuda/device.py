@@ -70,8 +70,13 @@ class Device(Protocol):
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Allocates zeroed memory. Raises DeviceMemoryError."""
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
-        """Copies to the device; the host does not wait, and may change the array at once."""
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        """Allocates more memory that begins with the elements of a tensor, which is not used any more. Raises
+        DeviceMemoryError."""
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
+        """Copies to the device; the host does not wait, and may change the array at once. ``each_batch``: the array is
+        another one for each mini-batch."""
 
     def read(self, tensor: torch.Tensor) -> np.ndarray:
         """Copies to the host and waits for the current stream; no other function of this package waits for it."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ..dispatch import DrawKey
+from .varying import HopKey
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class HopBuilder:
     """A hop that is being built, which a picker reads and fills in. Counts are on the device, so that hops follow each
     other without the host; ``most_*`` are the bounds that the host knows."""
 
-    key: DrawKey
+    key: HopKey
     index: int  # in the batch
     first: torch.Tensor  # where the destinations to expand begin among the nodes, on the device
     num_dst: torch.Tensor  # where they end, on the device
