@@ -9,7 +9,7 @@ namespace lg {
 
 constexpr uint64_t kPieceAlignment = 256;
 
-LG_HD inline uint64_t end_of_piece(uint64_t begin, uint64_t num_bytes) {
+LG_HD uint64_t end_of_piece(uint64_t begin, uint64_t num_bytes) {
   return (begin + num_bytes + kPieceAlignment - 1) / kPieceAlignment * kPieceAlignment;
 }
 

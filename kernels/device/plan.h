@@ -8,7 +8,6 @@
 #pragma once
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "device/driver.h"
@@ -42,7 +41,7 @@ struct Moved {
 };
 
 struct Launch {
-  uint64_t function;
+  Function function;
   uint32_t blocks, threads, shared_bytes;
   std::vector<uint64_t> memory;  // the parameters, as words for their alignment
   std::vector<uint32_t> offsets;  // of each parameter
@@ -65,7 +64,7 @@ struct Piece {
 
 // Memory of the host that a batch takes along.
 struct Input {
-  uint64_t from;  // its address
+  const void* from;
   uint64_t num_bytes;
   bool is_output;  // where it goes: `offset` of the slab, or of scratch
   uint64_t offset;
@@ -80,8 +79,8 @@ struct Made {
 // For one thread at a time, in one stream at a time.
 class Plan {
  public:
-  Plan(std::shared_ptr<const Driver> driver, uint64_t zero_bytes, uint64_t words_at,
-       uint32_t num_words, std::vector<Piece> pieces);
+  Plan(const Driver& driver, uint64_t zero_bytes, uint64_t words_at, uint32_t num_words,
+       std::vector<Piece> pieces);
 
   void add(Launch launch);
 
@@ -92,22 +91,22 @@ class Plan {
   // page-locked memory of the host: room for the inputs, each at a multiple of 256 bytes, and for the
   // words.
   Made make(const uint64_t* fields, const std::vector<Fill>& tables, const std::vector<Input>& inputs,
-            uint64_t staging, uint64_t words, uint64_t stream_handle);
+            uint8_t* staging, int64_t* words, Stream stream);
 
   // Copies the pieces of the batch that was made last to another slab, and waits.
-  void copy_pieces(const uint64_t* fields, uint64_t stream);
+  void copy_pieces(const uint64_t* fields, Stream stream);
 
  private:
-  void start(Launch& launch, const uint64_t* fields, void* stream) const;
-  void wait(void* stream);
+  void start(Launch& launch, const uint64_t* fields, Stream stream) const;
+  void wait(Stream stream);
 
-  std::shared_ptr<const Driver> driver_;
+  const Driver& driver_;
   uint64_t zero_bytes_, words_at_;
   uint32_t num_words_;
   std::vector<Piece> pieces_;
   std::vector<Launch> launches_;
   Address scratch_ = 0;
-  void* drawn_ = nullptr;  // an event, which the driver frees with the process
+  Event drawn_ = nullptr;  // which the driver frees with the process
 };
 
 }  // namespace lg::device

@@ -1,4 +1,3 @@
-#include <nanobind/stl/shared_ptr.h>
 #include <nanobind/stl/tuple.h>
 
 #include <cstring>
@@ -11,6 +10,8 @@ namespace lg::bind {
 namespace {
 
 using device::Plan;
+
+void* pointer(uint64_t address) { return reinterpret_cast<void*>(address); }
 
 std::vector<uint64_t> words_of(const nb::bytes& memory) {
   std::vector<uint64_t> words((memory.size() + 7) / 8);
@@ -37,19 +38,20 @@ LG_BIND(m) {
   nb::class_<Plan>(m, "BatchPlan")
       .def(
           "__init__",
-          [](Plan* self, std::shared_ptr<device::Driver> driver, uint64_t zero_bytes,
-             uint64_t words_at, uint32_t num_words, const Pieces& pieces) {
+          [](Plan* self, const device::Driver& driver, uint64_t zero_bytes, uint64_t words_at,
+             uint32_t num_words, const Pieces& pieces) {
             std::vector<device::Piece> own;
             for (const auto& [item_bytes, word, more] : pieces) own.push_back({item_bytes, word, more});
-            new (self) Plan(std::move(driver), zero_bytes, words_at, num_words, std::move(own));
+            new (self) Plan(driver, zero_bytes, words_at, num_words, std::move(own));
           },
-          "driver"_a, "zero_bytes"_a, "words_at"_a, "num_words"_a, "pieces"_a)
+          "driver"_a, "zero_bytes"_a, "words_at"_a, "num_words"_a, "pieces"_a,
+          nb::keep_alive<1, 2>())
       .def(
           "add",
           [](Plan& self, uint64_t function, uint32_t blocks, uint32_t threads, uint32_t shared_bytes,
              const nb::bytes& memory, std::vector<uint32_t> offsets, const Patches& patches,
              const Moves& moved) {
-            device::Launch launch{function, blocks, threads, shared_bytes, words_of(memory),
+            device::Launch launch{pointer(function), blocks, threads, shared_bytes, words_of(memory),
                                   std::move(offsets), {}, {}};
             const size_t size = launch.memory.size() * sizeof(uint64_t);
             bool fits = true;
@@ -76,13 +78,14 @@ LG_BIND(m) {
             for (const auto& [begin, bytes] : tables) fills.push_back({begin, bytes});
             std::vector<device::Input> own;
             for (const auto& [from, bytes, is_output, offset] : inputs) {
-              own.push_back({from, bytes, is_output, offset});
+              own.push_back({pointer(from), bytes, is_output, offset});
             }
             const uint64_t* const values = fields_of(fields);
             device::Made made;
             {
               const nb::gil_scoped_release no_gil;
-              made = self.make(values, fills, own, staging, words, stream);
+              made = self.make(values, fills, own, static_cast<uint8_t*>(pointer(staging)),
+                               static_cast<int64_t*>(pointer(words)), pointer(stream));
             }
             return std::make_tuple(std::move(made.words), std::move(made.places), made.needed_bytes);
           },
@@ -92,7 +95,7 @@ LG_BIND(m) {
           [](Plan& self, const std::vector<uint64_t>& fields, uint64_t stream) {
             const uint64_t* const values = fields_of(fields);
             const nb::gil_scoped_release no_gil;
-            self.copy_pieces(values, stream);
+            self.copy_pieces(values, pointer(stream));
           },
           "fields"_a, "stream"_a);
 }

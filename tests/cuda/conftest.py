@@ -11,11 +11,20 @@ from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
 
 from .emulated import EmulatedDevice
+from .emulated_libcuda import EmulatedLibcuda
 
 
 @pytest.fixture(params=["emulated", "cuda"])
 def device(request: pytest.FixtureRequest) -> Device:
     """Each test runs on both, with one body."""
+    return EmulatedDevice() if request.param == "emulated" else _cuda_device()
+
+
+@pytest.fixture(params=["emulated", "driven", "cuda"])
+def sampling_device(request: pytest.FixtureRequest) -> Device:
+    """As ``device``; and an emulated one with a driver, by which native code makes its batches."""
+    if request.param == "driven":
+        return EmulatedDevice(library=EmulatedLibcuda())
     return EmulatedDevice() if request.param == "emulated" else _cuda_device()
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -26,6 +27,7 @@ from lightning_gnnload.ops.cuda.host_memory import HostMemory
 from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
+from .emulated_libcuda import EmulatedLibcuda, image_of
 from .fakes import FakeRuntime
 from .streams import Streams
 
@@ -41,6 +43,7 @@ class Instantiation:
     types: tuple[str, ...]
     arguments: KernelArguments
     launch: Any
+    handle: int = 0  # of the emulated driver, where there is one
 
     @property
     def name(self) -> str:
@@ -74,11 +77,18 @@ class EmulatedDevice:
         num_processors: as told to those who size grids.
         memory_bytes: of its tensors together; more than that raises DeviceMemoryError.
         kernels: a folder of further ``.cu`` files, an operation each.
+        library: by which native code launches kernels; None: it does not.
     """
 
     def __init__(
-        self, seed: int = 0, num_processors: int = 1, memory_bytes: int = 1 << 32, kernels: Path | None = None
+        self,
+        seed: int = 0,
+        num_processors: int = 1,
+        memory_bytes: int = 1 << 32,
+        kernels: Path | None = None,
+        library: EmulatedLibcuda | None = None,
     ) -> None:
+        self.driver = None if library is None else library.driver()
         self.torch_device = torch.device("cpu")
         self.num_processors = num_processors
         self.num_reads = 0
@@ -93,6 +103,12 @@ class EmulatedDevice:
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
         self._allocated: list[tuple[StorageWeakRef, int]] = []
         self._most_held = 0  # some of it may be free by now
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> Instantiation:
+        return self._instantiation(op, kernel, tuple(types))
+
+    def stream(self) -> int:
+        return self.streams.number
 
     def launch(
         self,
@@ -194,6 +210,10 @@ class EmulatedDevice:
             else:
                 path, known, source = sources.source_path(op), sources.kernels(op), sources.kernel(op, kernel)
             arguments = KernelArguments(source, types, self.torch_device)
-            found = Instantiation(source, types, arguments, host_build.load(path, checks(known)).lg_emulate_launch)
+            launch, handle = host_build.load(path, checks(known)).lg_emulate_launch, 0
+            if self.driver is not None:
+                module = self.driver.load(image_of(path, checks(known)))
+                handle = self.driver.function(module, source.expression(types).replace(" ", ""))
+            found = Instantiation(source, types, arguments, launch, handle)
             self._instantiations[op, kernel, types] = found
         return found

@@ -69,6 +69,11 @@ class Streams:
         """Of the calling thread."""
         return getattr(self._own, "current", "default")
 
+    @property
+    def number(self) -> int:
+        """The current stream's handle, as a driver would have it: 0 for the default one."""
+        return 0 if self.current == "default" else self.current.__hash__() & 0xFFFFFFFF | 1
+
     @contextmanager
     def side(self) -> Iterator[None]:
         before = self.current

@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
+
+if TYPE_CHECKING:
+    from .arguments import KernelArguments
 
 Argument: TypeAlias = Any
 """An argument of a kernel: for a pointer, memory that the device can reach (its tensor, :class:`Mapped` memory, an
@@ -41,6 +44,13 @@ class Event(Protocol):
         """Waits on the host."""
 
 
+class LoadedKernel(Protocol):
+    """The interface of a kernel for some types, ready to be launched."""
+
+    handle: int  # the driver's
+    arguments: KernelArguments
+
+
 class Device(Protocol):
     """The interface of an accelerator that allocates, copies and launches kernels, on torch's current stream of the
     calling thread, in torch's memory."""
@@ -48,6 +58,10 @@ class Device(Protocol):
     torch_device: torch.device
     num_processors: int  # multiprocessors, by which grids are sized
     num_reads: int  # times that read() has made the host wait
+    driver: Any  # the CUDA driver as native code calls it; None: kernels can be launched from here alone
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> LoadedKernel:
+        """Loads a kernel. Raises as :meth:`launch`."""
 
     def launch(
         self,
@@ -88,6 +102,9 @@ class Device(Protocol):
 
     def side_stream(self) -> AbstractContextManager[None]:
         """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
+
+    def stream(self) -> int:
+        """Returns the driver's handle of the current stream."""
 
     def record(self) -> Event:
         """Marks this point in the current stream."""

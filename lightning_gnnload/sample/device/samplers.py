@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.planned import PlannedBatches
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 NUM_SEEDS = 64
 """The number of seeds in the mini-batch that is compared."""
@@ -75,28 +75,29 @@ class DeviceSampler:
         self.sampler = sampler
         self.topology = topology
         self.device = device
-        self._idle: list[DeviceWorkspace] = []
+        self._idle: list[PlannedBatches] = []
 
     def sample(self, draw: Draw) -> DeviceSample:
         """Samples one mini-batch by work in the current stream, for which the host waits.
 
         Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it.
         """
-        from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+        from lightning_gnnload.ops.cuda.planned import PlannedBatches
 
-        # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
-        # dropped, with what it may hold.
+        # A thread's work is done when the host has waited: any stream may go on with it next. What a failed batch
+        # leaves is dropped.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
         several = draw.queries is not None and not draw.queries.are_one
         try:
-            workspace = self._idle.pop()
+            batches = self._idle.pop()
         except IndexError:
-            workspace = None
+            batches = None
         # A hash table serves both; who has several queries once mostly has them always.
-        if workspace is None or (several and workspace.table != "hash"):
-            workspace = DeviceWorkspace(self.device, self.topology.num_nodes, "hash" if several else "auto")
-        sample = self.sampler.draw_on(workspace, self.topology, draw)
-        self._idle.append(workspace)
+        if batches is None or (several and batches.workspace.table != "hash"):
+            table: Literal["auto", "hash"] = "hash" if several else "auto"
+            batches = PlannedBatches(self.device, self.topology, self.sampler.draw_on, table)
+        sample = batches.draw(draw)
+        self._idle.append(batches)
         return sample
 
 
