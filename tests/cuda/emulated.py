@@ -180,8 +180,8 @@ class EmulatedDevice:
         self._runtime.memcpy(array.ctypes.data, array.nbytes)
         return self.put(array)
 
-    def side_stream(self) -> AbstractContextManager[None]:
-        return self.streams.side()
+    def side_stream(self, purpose: str = "draws") -> AbstractContextManager[None]:
+        return self.streams.side(purpose)
 
     def record(self) -> Event:
         return EmulatedEvent(self.streams)

@@ -75,9 +75,9 @@ class Streams:
         return 0 if self.current == "default" else self.current.__hash__() & 0xFFFFFFFF | 1
 
     @contextmanager
-    def side(self) -> Iterator[None]:
+    def side(self, purpose: str) -> Iterator[None]:
         before = self.current
-        self._own.current = f"side {threading.get_ident()}"
+        self._own.current = f"{purpose} {threading.get_ident()}"
         try:
             yield
         finally:

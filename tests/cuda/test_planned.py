@@ -29,9 +29,7 @@ NUM_NODES = 400
 UNIFORM = {
     "[3, 2]": lambda w, t, d: sample_neighbors(w, t, d.seeds, [3, 2], d.key),
     "[10, 25]": lambda w, t, d: sample_neighbors(w, t, d.seeds, [10, 25], d.key),
-    "new": lambda w, t, d: sample_neighbors(
-        w, t, d.seeds, [5, 4, 3], d.key, expand="new", edge_ids=True, replace=True
-    ),
+    "new": lambda w, t, d: sample_neighbors(w, t, d.seeds, [5, 4, 3], d.key, expand="new", edge_ids=True, replace=True),
     "no hops": lambda w, t, d: sample_neighbors(w, t, d.seeds, [], d.key),
     "walks": lambda w, t, d: sample_walks(w, t, d.seeds, Walks(3, 5), d.key, num_hops=2, num_neighbors=3),
 }
@@ -95,7 +93,11 @@ def test_a_batch_of_queries_of_one_call_is_that_of_many(device: EmulatedDevice, 
     graph = random_typed_graph(rng, untyped=number % 5 == 0)
     seeds, queries, _ = random_queries(rng, graph, min(33, graph.size))
     fanouts = rng.choice([0, 1, 2, 3, 5], (2, len(graph.ends)))
-    options = {"edge_ids": True, "expand": str(rng.choice(["all", "new"])), "pick": str(rng.choice(["uniform", "last"]))}
+    options = {
+        "edge_ids": True,
+        "expand": str(rng.choice(["all", "new"])),
+        "pick": str(rng.choice(["uniform", "last"])),
+    }
 
     def eager(workspace, topology, draw):
         return sample_typed_neighbors(

@@ -180,10 +180,11 @@ class CudaDevice:
             return self._host_memory.map(array)
 
     @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        lent = getattr(self._local, "side_stream", None)
+    def side_stream(self, purpose: str = "draws") -> Iterator[None]:
+        streams = vars(self._local).setdefault("side_streams", {})
+        lent = streams.get(purpose)
         if lent is None:
-            lent = self._local.side_stream = _SideStream(self.torch_device, self._idle_streams)
+            lent = streams[purpose] = _SideStream(self.torch_device, self._idle_streams)
         # The stream's context alone would leave a new thread on device 0, and make a CUDA context there.
         with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield

@@ -100,8 +100,8 @@ class Device(Protocol):
         would then fail; later changes must be made to the result's tensor. Raises DeviceMemoryError where the system
         lets no more memory be page-locked."""
 
-    def side_stream(self) -> AbstractContextManager[None]:
-        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
+    def side_stream(self, purpose: str = "draws") -> AbstractContextManager[None]:
+        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one for each purpose."""
 
     def stream(self) -> int:
         """Returns the driver's handle of the current stream."""

@@ -6,6 +6,7 @@ Shapes: V nodes of the batch; D destinations and E edges of a hop.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,7 +16,7 @@ from ...errors import GnnLoadError
 from ..dispatch import kernels
 from .batch import THREADS
 from .device import Device
-from .recorder import Layout, Place, Recording
+from .recorder import Layout, Recording
 from .sample import DeviceHop, DeviceSample
 from .varying import Varying
 
@@ -150,18 +151,22 @@ class BatchPlan:
         self,
         fields: Sequence[int],
         tables: Sequence[torch.Tensor],
-        arrays: Sequence[tuple[np.ndarray, Place]],
+        arrays: Sequence[np.ndarray],
+        rows: Sequence[tuple[torch.Tensor, int]],
         pinned: torch.Tensor,
     ) -> Counters:
         """Makes a batch, and waits for it: ``fields`` as of :data:`.FIELDS`, after all bits of ``tables`` are set, from
-        ``arrays``, through page-locked memory of ``num_words`` words and of all arrays, each at a multiple of 256
-        bytes."""
-        words = pinned.data_ptr()
+        ``arrays``; ``rows`` are copied to their places in the slab. Both go through page-locked memory, of
+        ``num_words`` words and of all of them, each at a multiple of 256 bytes."""
+        words, inputs = pinned.data_ptr(), zip(arrays, self.inputs, strict=True)
         return Counters(
             *self._native.make(
                 fields,
                 [(table.data_ptr(), table.nbytes) for table in tables],
-                [(array.ctypes.data, array.nbytes, False, place.offset) for array, place in arrays],
+                [
+                    *((array.ctypes.data, array.nbytes, False, place.offset) for array, place in inputs),
+                    *((tensor.data_ptr(), tensor.nbytes, True, place) for tensor, place in rows),
+                ],
                 words + aligned(8 * self.num_words),
                 words,
                 self._device.stream(),
@@ -172,9 +177,14 @@ class BatchPlan:
         """Copies the batch that was made last to another slab, and waits."""
         self._native.copy_pieces(fields, self._device.stream())
 
-    def sample(self, slab: torch.Tensor, counters: Counters) -> DeviceSample:
+    def sample(self, slab: torch.Tensor, counters: Counters, rows: Sequence[tuple[torch.Tensor, int]]) -> DeviceSample:
         """Returns the batch, as views of a slab."""
-        return self._outputs.sample(_Slab(slab), counters)
+        views = _Slab(slab)
+        copied = tuple(
+            views.typed(tensor.dtype).as_strided(tensor.shape, tensor.stride(), place // tensor.element_size())
+            for tensor, place in rows
+        )
+        return replace(self._outputs.sample(views, counters), rows=copied, memory=slab)
 
     def _note_copy(self, recording: Recording, counters: torch.Tensor) -> None:
         """Adds the launch that copies the outputs to the slab."""

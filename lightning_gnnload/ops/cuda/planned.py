@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from dataclasses import replace
+from itertools import accumulate
 from typing import Literal
 
 import numpy as np
@@ -55,20 +57,22 @@ class PlannedBatches:
         self._scratch = self._pinned = torch.empty(0, dtype=torch.uint8)
         self._sizes: deque[int] = deque([0], maxlen=_SIZES)
 
-    def draw(self, draw: Draw) -> DeviceSample:
-        """Draws a mini-batch in the current stream, for which the host waits. Raises what ``eager`` raises."""
+    def draw(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
+        """Draws a mini-batch in the current stream, for which the host waits; ``rows``, contiguous tensors of the host
+        of whatever belongs to its seeds, come along. Raises what ``eager`` raises."""
         if self._device.driver is None or not len(draw.seeds):
-            return self._eager(self.workspace, self._topology, draw)
+            return self._launch(draw, rows)
         check_array("seeds", draw.seeds, (np.int64,), 1, SeedError)
         queries = None if draw.queries is None else HostQueries.of(draw.queries, len(draw.seeds), self._topology)
         form = most_of(len(draw.seeds)), draw.key.hop, None if queries is None else queries.form
         if form not in self._plans:
-            return self._record(form, draw, queries)
+            return with_rows(self._device, self._record(form, draw, queries), rows)
         self._plans.move_to_end(form)
         plan = self._plans[form]
-        if plan is None:
-            return self._eager(self.workspace, self._topology, draw)
-        return self._make(plan, draw, queries)
+        return self._launch(draw, rows) if plan is None else self._make(plan, draw, queries, rows)
+
+    def _launch(self, draw: Draw, rows: Sequence[torch.Tensor]) -> DeviceSample:
+        return with_rows(self._device, self._eager(self.workspace, self._topology, draw), rows)
 
     def _record(self, form: Hashable, draw: Draw, queries: HostQueries | None) -> DeviceSample:
         with self._recorder.recording() as recording:
@@ -79,7 +83,7 @@ class PlannedBatches:
         plan = None
         try:
             plan = BatchPlan(self._device, recording, sample)
-            if differing := self._differing(sample, self._make(plan, draw, queries)):
+            if differing := self._differing(sample, self._make(plan, draw, queries, ())):
                 plan = None
                 _log.warning(
                     "%s made %s of a batch otherwise by one call than launch by launch, so launches go on one by one, "
@@ -97,40 +101,46 @@ class PlannedBatches:
             self._plans.popitem(last=False)
         return sample
 
-    def _make(self, plan: BatchPlan, draw: Draw, queries: HostQueries | None) -> DeviceSample:
+    def _make(
+        self, plan: BatchPlan, draw: Draw, queries: HostQueries | None, rows: Sequence[torch.Tensor]
+    ) -> DeviceSample:
         """Makes a batch by its plan."""
         seeds, num_nodes = draw.seeds, self._topology.num_nodes
         arrays = [seeds] if queries is None else [*queries.arrays.values(), queries.ids(seeds, num_nodes)]
         if len(arrays) != len(plan.inputs):
             raise CannotPlanError(f"it takes {len(plan.inputs)} arrays from the host, not the {len(arrays)} expected")
-        self._make_room(plan, arrays)
+        ends = list(accumulate((aligned(tensor.nbytes) for tensor in rows), initial=0))
+        placed = list(zip(rows, ends, strict=False))
+        self._make_room(plan, ends[-1] + sum(aligned(array.nbytes) for array in arrays))
         spaces = self._workspaces(queries)
         tables = [table for space in spaces if space.next_batch() for table in space.tables]
-        slab = self._device.empty(self._slab_bytes, torch.uint8)
-        fields = _fields(draw.key, len(seeds), queries, [space.batch for space in spaces], slab)
-        counters = plan.make(fields, tables, list(zip(arrays, plan.inputs, strict=True)), self._pinned)
+        slab = self._device.empty(ends[-1] + self._slab_bytes, torch.uint8)
+        fields = [*_fields(draw.key, len(seeds), queries, spaces), slab.data_ptr(), ends[-1], slab.nbytes]
+        counters = plan.make(fields, tables, arrays, placed, self._pinned)
         self._device.num_reads += 1
         if (error := decode_error(counters.words[0])) is not None:
             fail(*error, seeds, num_nodes, queries)
-        self._sizes.append(counters.needed_bytes)
-        if counters.needed_bytes > slab.nbytes:  # once in a while; or where the device has no room for a larger one
-            slab = self._device.empty(self._slab_bytes, torch.uint8)
-            plan.copy_pieces(_fields(draw.key, len(seeds), queries, [space.batch for space in spaces], slab))
-        return plan.sample(slab, counters)
+        self._sizes.append(counters.needed_bytes - ends[-1])
+        if counters.needed_bytes > slab.nbytes:  # once in a while
+            larger = self._device.empty(ends[-1] + self._slab_bytes, torch.uint8)
+            larger[: ends[-1]] = slab[: ends[-1]]
+            plan.copy_pieces([*fields[:-3], larger.data_ptr(), ends[-1], larger.nbytes])
+            slab = larger
+        return plan.sample(slab, counters, placed)
 
     @property
     def _slab_bytes(self) -> int:
         """The bytes that the next batch most likely needs: sizes that come again, for torch to find freed memory."""
         return aligned(most_of(max(self._sizes) * 9 // 8))
 
-    def _make_room(self, plan: BatchPlan, arrays: list[np.ndarray]) -> None:
+    def _make_room(self, plan: BatchPlan, staged_bytes: int) -> None:
         """Gives a plan its scratch, and memory for what it copies from the host and back."""
         # Stream order protects scratch: the host has waited for the batch that used it last.
         if len(self._scratch) < plan.scratch_bytes:
             self._scratch = torch.empty(0, dtype=torch.uint8)  # freed before there is more
             self._scratch = self._device.empty(plan.scratch_bytes, torch.uint8)
         plan.bind(self._scratch)
-        needed = aligned(8 * plan.num_words) + sum(aligned(array.nbytes) for array in arrays)
+        needed = aligned(8 * plan.num_words) + staged_bytes
         if len(self._pinned) < needed:
             is_cuda = self._device.torch_device.type == "cuda"
             self._pinned = torch.empty(aligned(2 * needed), dtype=torch.uint8, pin_memory=is_cuda)
@@ -154,14 +164,22 @@ class PlannedBatches:
         return ""
 
 
-def _fields(
-    key: DrawKey, num_seeds: int, queries: HostQueries | None, numbers: list[int], slab: torch.Tensor
-) -> list[int]:
-    """Lists what differs from batch to batch, as of :data:`.FIELDS`."""
+def with_rows(device: Device, sample: DeviceSample, rows: Sequence[torch.Tensor]) -> DeviceSample:
+    """Returns the sample with copies of ``rows``, contiguous tensors of the host, for which it does not wait."""
+    copied = tuple(
+        device.put(row.reshape(-1).view(torch.uint8).numpy()).view(row.dtype).view(row.shape)
+        if row.numel()
+        else row.to(device.torch_device)
+        for row in rows
+    )
+    return replace(sample, rows=copied) if rows else sample
+
+
+def _fields(key: DrawKey, num_seeds: int, queries: HostQueries | None, spaces: list[DeviceWorkspace]) -> list[int]:
+    """Lists what differs from batch to batch, as of :data:`.FIELDS`, but the slab."""
     excluded = None if queries is None else queries.arrays.get("values")
-    num_excluded = 0 if excluded is None else len(excluded)
-    batch, paths = (*numbers, 0)[:2]
-    return [key.seed, key.epoch, key.step, num_seeds, num_excluded, batch, paths, slab.data_ptr(), 0, slab.nbytes]
+    numbers = [key.seed, key.epoch, key.step, num_seeds, 0 if excluded is None else len(excluded)]
+    return [*numbers, spaces[0].batch, spaces[1].batch if len(spaces) > 1 else 0]
 
 
 def _arrays(sample: DeviceSample) -> Iterator[tuple[str, torch.Tensor]]:

@@ -210,8 +210,8 @@ class Recorder:
     def map_host(self, array: np.ndarray) -> Mapped:
         return self.device.map_host(array)
 
-    def side_stream(self) -> AbstractContextManager[None]:
-        return self.device.side_stream()
+    def side_stream(self, purpose: str = "draws") -> AbstractContextManager[None]:
+        return self.device.side_stream(purpose)
 
     def stream(self) -> int:
         return self.device.stream()

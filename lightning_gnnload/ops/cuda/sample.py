@@ -36,6 +36,16 @@ class DeviceSample:
     nodes: torch.Tensor  # int64 [V], seeds first
     hops: tuple[DeviceHop, ...]  # nearest first
     queries: torch.Tensor | None = None  # int32 [V], each node's query; None where there were none
+    rows: tuple[torch.Tensor, ...] = ()  # of the seeds, which came along from the host
+    memory: torch.Tensor | None = None  # that all of it lies in; None: its tensors have memory of their own
+
+    def record_stream(self, stream: torch.cuda.Stream) -> None:
+        """Keeps the memory from being reused before ``stream`` is done with it."""
+        columns = [column for hop in self.hops for column in vars(hop).values()]
+        tensors = [self.nodes, self.queries, *self.rows, *columns] if self.memory is None else [self.memory]
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                tensor.record_stream(stream)
 
 
 @dataclass

@@ -22,8 +22,8 @@ class DeviceWorkspace:
 
     ``num_nodes`` is N of the largest graph that it is used with. The table ``"stamp"`` takes 4 bytes for each node of
     the graph, ``"hash"`` 24 to 48 bytes for each node that the largest batch so far could have; ``"auto"`` takes stamps
-    up to 2**28 nodes. ``number_name`` names the number of its batches among :data:`.FIELDS`. Raises SamplerConfigError for an unknown table or more nodes than draws have numbers for,
-    DeviceMemoryError where the device has no room.
+    up to 2**28 nodes. ``number_name`` names the number of its batches among :data:`.FIELDS`. Raises SamplerConfigError
+    for an unknown table or more nodes than draws have numbers for, DeviceMemoryError where the device has no room.
 
     Source: ``kernels/common/cuda/node_stamps.h``.
     """
