@@ -3,14 +3,19 @@ and fewer of them, and whatever order the driver runs streams in."""
 
 from __future__ import annotations
 
+import sys
+import threading
+import time
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.planned import PlannedBatches
+from lightning_gnnload.ops.cuda.queries import HostQueries
 from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
 from lightning_gnnload.ops.cuda.walks import sample_walks
 from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
@@ -22,7 +27,7 @@ from tests.ops.weighted_graphs import WeightedGraph
 from .emulated import EmulatedDevice
 from .emulated_libcuda import EmulatedLibcuda
 from .sampled import skewed_graph, topology_of
-from .test_typed import placed
+from .test_typed import placed, rows_of, two_types
 from .test_weighted import weighted_topology
 
 NUM_NODES = 400
@@ -68,22 +73,39 @@ def check(device: EmulatedDevice, topology, eager, draws: list[Draw], table: str
     return num_made
 
 
-@pytest.mark.parametrize("table", ["stamp", "hash"])
-@pytest.mark.parametrize("name", [*UNIFORM, *WEIGHTED])
-def test_a_batch_of_one_call_is_that_of_many(device: EmulatedDevice, name: str, table: str) -> None:
+def subject(device: EmulatedDevice, name: str) -> tuple:
+    """A topology, how its batches are drawn by hand, and a draw for each step."""
     rng = np.random.default_rng(0)
     indptr, indices = skewed_graph(3, np.int64, NUM_NODES, 6000)
+    if name in ("typed", "along paths"):
+        graph = two_types()
+        fanouts = np.array([[3, 2, 1], [2, 0, 1]])
+        queries = rows_of(range(24), until=np.arange(24, dtype=np.uint32) + 20, along_path=True)
+
+        def eager(workspace, topology, draw):
+            return sample_typed_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, queries=draw.queries)
+
+        topology = placed(device, graph, graph.lists())
+        asked = queries if name == "along paths" else None
+        return topology, eager, lambda step: Draw(rng.permutation(60)[:24], DrawKey(1, 2, step), asked)
     if name in WEIGHTED:
         topology = weighted_topology(device, WeightedGraph.of(indptr, indices, rng.random(6000)))
     else:
         topology = topology_of(device, indptr, indices)
-    draws = [
-        Draw(rng.permutation(NUM_NODES)[:num_seeds], DrawKey(2**63 + trial, trial, 7 * trial))
-        for trial, num_seeds in enumerate([32, 32, 32, 31, 32, 31, 5, 5, 32])
-    ]
-    # The first batch of 32 seeds and of 5 are recorded; the very first not where it makes tables for those that follow.
+    draws = (UNIFORM | WEIGHTED)[name]
+    return topology, draws, lambda step: Draw(rng.permutation(NUM_NODES)[:24], DrawKey(2**63 + step, 3, 7 * step))
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+@pytest.mark.parametrize("name", [*UNIFORM, *WEIGHTED])
+def test_a_batch_of_one_call_is_that_of_many(device: EmulatedDevice, name: str, table: str) -> None:
+    topology, eager, draw = subject(device, name)
+    draws = [draw(step) for step in range(9)]
+    for step, num_seeds in [(3, 23), (5, 23), (6, 5), (7, 5)]:
+        draws[step] = draws[step]._replace(seeds=draws[step].seeds[:num_seeds])
+    # The first batch of 24 seeds and of 5 are recorded; the very first not where it makes tables for those that follow.
     num_by_hand = 2 + (table == "hash" or name in WEIGHTED)
-    assert check(device, topology, (UNIFORM | WEIGHTED)[name], draws, table) == len(draws) - num_by_hand
+    assert check(device, topology, eager, draws, table) == len(draws) - num_by_hand
 
 
 @pytest.mark.parametrize("number", range(16))
@@ -121,3 +143,101 @@ def test_a_batch_of_queries_of_one_call_is_that_of_many(device: EmulatedDevice, 
     if number % 3 == 0:  # one query for all
         draws = [Draw(rng.permutation(graph.size)[: len(seeds)], draw.key) for draw in draws]
         assert check(device, topology, eager, draws, "stamp") > 2
+
+
+class Counted(TorchDispatchMode):
+    """Counts torch's operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def python_calls(work) -> int:
+    """Counts the calls of Python's functions."""
+    count = 0
+
+    def note(_, event, __) -> None:
+        nonlocal count
+        count += event == "call"
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("name", [*UNIFORM, *WEIGHTED, "typed", "along paths"])
+def test_what_a_batch_costs_the_host(name: str) -> None:
+    """Without a device, what can be counted: calls of the driver by name, allocations, and Python's part."""
+    library = EmulatedLibcuda()
+    device = EmulatedDevice(library=library, num_processors=2)
+    topology, eager, draw = subject(device, name)
+    batches = PlannedBatches(device, topology, eager, "hash" if name == "along paths" else "stamp")
+    for step in range(4):
+        batches.draw(draw(step))
+    by_hand = DeviceWorkspace(device, topology.num_nodes, batches.workspace.table)
+    for step in range(3):
+        before = device.num_launches
+        eager(by_hand, topology, draw(step))
+    num_launches = device.num_launches - before
+    library.forget_counts()
+    allocated, empty = [], device.empty
+    device.empty = lambda *form: allocated.append(form) or empty(*form)
+    next_draw = draw(10)
+    with Counted() as torch_calls:
+        sample = batches.draw(next_draw)
+    num_inputs = 1 if next_draw.queries is None else 1 + len(HostQueries.of(next_draw.queries, 24, topology).arrays)
+    num_cleared = {"along paths": 4}.get(name, 0)  # hash tables, of nodes and of times: their slots and their stamps
+    assert library.count("cuLaunchKernel") == num_launches + 1  # and the copy of the outputs
+    assert library.count("cuMemsetD8Async") == 1 + num_cleared
+    assert library.count("cuMemcpyHtoDAsync_v2") == num_inputs
+    assert library.count("cuMemcpyDtoHAsync_v2") == library.count("cuEventRecord") == 1
+    assert len(allocated) == 1
+    num_tensors = (
+        1 + (sample.queries is not None) + sum(sum(c is not None for c in _columns(hop)) for hop in sample.hops)
+    )
+    # A view for each tensor, and one of the slab for each dtype; the emulated device fills what it allocates.
+    assert torch_calls.calls.count("as_strided") == num_tensors
+    assert torch_calls.calls.count("view") <= 1 + 3
+    assert set(torch_calls.calls) <= {"empty", "fill_", "view", "detach", "as_strided"}
+    assert python_calls(lambda: batches.draw(draw(11))) <= 150
+
+
+def test_others_go_on_while_a_batch_is_made() -> None:
+    """Its call has no hold of the interpreter: another thread counts on, while the driver takes its time."""
+    library = EmulatedLibcuda()
+    device = EmulatedDevice(library=library)
+    topology, eager, draw = subject(device, "[3, 2]")
+    batches = PlannedBatches(device, topology, eager)
+    for step in range(3):
+        batches.draw(draw(step))
+    library.spend(us=5_000)  # 16 calls and more: 80 ms, of which Python's part is below 5
+    count, ends = 0, threading.Event()
+
+    def count_on() -> None:
+        nonlocal count
+        while not ends.is_set():
+            count += 1
+
+    other = threading.Thread(target=count_on)
+    other.start()
+    try:
+        time.sleep(0.02)
+        begun, at = count, time.monotonic()
+        batches.draw(draw(4))
+        took, counted = time.monotonic() - at, count - begun
+        library.spend(us=0)
+        begun, at = count, time.monotonic()
+        time.sleep(took)
+        alone = count - begun
+    finally:
+        ends.set()
+        other.join(10)
+    assert counted > alone / 4

@@ -12,7 +12,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ...errors import DeviceMemoryError, SeedError
+from ...errors import CudaCallError, DeviceMemoryError, SeedError
 from ..checks import check_array
 from ..dispatch import DrawKey
 from ..queries import Draw
@@ -91,7 +91,7 @@ class PlannedBatches:
                     self._device.torch_device,
                     differing,
                 )
-        except (CannotPlanError, DeviceMemoryError) as why:
+        except (CannotPlanError, CudaCallError, DeviceMemoryError) as why:
             _log.debug("A batch on %s is launched kernel by kernel: %s.", self._device.torch_device, why)
             self._refusals[form] += 1
             if self._refusals[form] < _TRIES:
