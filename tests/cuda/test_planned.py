@@ -13,6 +13,7 @@ import pytest
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from lightning_gnnload.ops import Draw, DrawKey
+from lightning_gnnload.ops.cuda.layers import sample_layers
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.planned import PlannedBatches
 from lightning_gnnload.ops.cuda.queries import HostQueries
@@ -36,6 +37,7 @@ UNIFORM = {
     "[10, 25]": lambda w, t, d: sample_neighbors(w, t, d.seeds, [10, 25], d.key),
     "new": lambda w, t, d: sample_neighbors(w, t, d.seeds, [5, 4, 3], d.key, expand="new", edge_ids=True, replace=True),
     "no hops": lambda w, t, d: sample_neighbors(w, t, d.seeds, [], d.key),
+    "layers": lambda w, t, d: sample_layers(w, t, d.seeds, [40, 70], "dsp", d.key, edge_ids=True),
     "walks": lambda w, t, d: sample_walks(w, t, d.seeds, Walks(3, 5), d.key, num_hops=2, num_neighbors=3),
 }
 WEIGHTED = {
