@@ -165,8 +165,7 @@ class DeviceBatches(FeatureFetcher):
         """Gathers the features of a mini-batch, in a stream of their own: the next one is drawn meanwhile."""
         with self.device.side_stream("rows"):
             drawn.wait()
-            if self.device.torch_device.type == "cuda":
-                sample.record_stream(torch.cuda.current_stream(self.device.torch_device))
+            sample.record_stream(self.device.current_stream())
             return self._complete(self._batch_of(sample, seeds))
 
     def _counts(self, request: BatchRequest) -> bool:

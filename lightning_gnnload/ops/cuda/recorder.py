@@ -216,6 +216,9 @@ class Recorder:
     def stream(self) -> int:
         return self.device.stream()
 
+    def current_stream(self) -> torch.Stream:
+        return self.device.current_stream()
+
     def record(self) -> Event:
         return self.device.record()
 

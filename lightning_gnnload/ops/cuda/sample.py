@@ -39,7 +39,7 @@ class DeviceSample:
     rows: tuple[torch.Tensor, ...] = ()  # of the seeds, which came along from the host
     memory: torch.Tensor | None = None  # that all of it lies in; None: its tensors have memory of their own
 
-    def record_stream(self, stream: torch.cuda.Stream) -> None:
+    def record_stream(self, stream: torch.Stream) -> None:
         """Keeps the memory from being reused before ``stream`` is done with it."""
         columns = [column for hop in self.hops for column in vars(hop).values()]
         tensors = [self.nodes, self.queries, *self.rows, *columns] if self.memory is None else [self.memory]
