@@ -211,7 +211,7 @@ def test_what_a_batch_costs_the_host(name: str) -> None:
     assert torch_calls.calls.count("as_strided") == num_tensors
     assert torch_calls.calls.count("view") <= 1 + 3
     assert set(torch_calls.calls) <= {"empty", "lift_fresh", "view", "detach", "as_strided"}
-    assert python_calls(lambda: batches.draw(draw(11))) <= 100
+    assert python_calls(lambda: batches.draw(draw(11))) <= 110
 
 
 def test_others_go_on_while_a_batch_is_made() -> None:

@@ -14,7 +14,6 @@ from . import batch as batches
 from .batch import THREADS, DeviceBatch
 from .sample import HopBuilder
 
-
 _MOST_SORTED = 4096  # by a block: 48 KB of shared memory, which a device gives any kernel
 _DRAW_BYTES = 12  # of shared memory: a number and its draw
 
