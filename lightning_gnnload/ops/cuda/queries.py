@@ -75,13 +75,13 @@ class HostQueries:
         if one is out of range: with its query's number above it, no kernel could tell."""
         bad = np.flatnonzero((seeds < 0) | (seeds >= num_nodes))
         ids = self.above_seeds | seeds
-        if not len(bad):
-            return ids
-        _, first = np.unique(ids[: bad[0]], return_index=True)
-        repeats = np.setdiff1d(np.arange(bad[0]), first)
-        if len(repeats):
-            fail(codes.SEED_REPEATED, int(repeats[0]), seeds, num_nodes, self)
-        fail(codes.SEED_OUT_OF_RANGE, int(bad[0]), seeds, num_nodes, self)
+        if len(bad):
+            _, first = np.unique(ids[: bad[0]], return_index=True)
+            repeats = np.setdiff1d(np.arange(bad[0]), first)
+            if len(repeats):
+                fail(codes.SEED_REPEATED, int(repeats[0]), seeds, num_nodes, self)
+            fail(codes.SEED_OUT_OF_RANGE, int(bad[0]), seeds, num_nodes, self)
+        return ids
 
 
 @dataclass(frozen=True)
