@@ -10,7 +10,7 @@ namespace lg {
 struct Pieces {
   const int64_t* table;  // of each piece its address, item_bytes, word and more: it has
                          // item_bytes * (words[word] + more) bytes, whose number 4 divides
-  int32_t count;
+  int32_t num_pieces;
   const Word* words;  // the batch's counters, the first of them its error
 };
 
@@ -24,12 +24,12 @@ __device__ inline uint64_t bytes_of_piece(const Pieces& pieces, int32_t i) {
 __global__ void copy_pieces(Pieces pieces, uint8_t* slab, uint64_t begin, uint64_t end) {
   if (has_failed(pieces.words)) return;
   uint64_t needed = begin;
-  for (int32_t i = 0; i < pieces.count; ++i) {
+  for (int32_t i = 0; i < pieces.num_pieces; ++i) {
     needed = end_of_piece(needed, bytes_of_piece(pieces, i));
   }
   if (needed > end) return;
   uint64_t at = begin;
-  for (int32_t i = 0; i < pieces.count; ++i) {
+  for (int32_t i = 0; i < pieces.num_pieces; ++i) {
     const uint64_t num_bytes = bytes_of_piece(pieces, i);
     const auto* const from = reinterpret_cast<const uint8_t*>(uint64_t(pieces.table[4 * i]));
     uint8_t* const to = slab + at;

@@ -83,10 +83,8 @@ class KernelArguments:
 
     def packed(self, arguments: Mapping[str, Argument]) -> PackedArguments:
         """Packs the arguments of one launch, to be launched again. Raises as :meth:`pack`."""
-        memory = bytearray(-(-self._layout.size // 8) * 8)
-        self.pack(memory, arguments)
         leaves = zip(self.collect(arguments), self.leaves, self._leaf_offsets, strict=True)
-        return PackedArguments(bytes(memory), list(self._offsets), list(leaves))
+        return PackedArguments(self.pack(arguments), offsets_of(self._parameters), list(leaves))
 
     def collect(self, arguments: Mapping[str, Argument]) -> list[Any]:
         """Returns the value for each leaf. Raises GnnLoadError for an argument too few or too many, or an object that

@@ -47,8 +47,13 @@ class Event(Protocol):
 class LoadedKernel(Protocol):
     """The interface of a kernel for some types, ready to be launched."""
 
-    handle: int  # the driver's
-    arguments: KernelArguments
+    @property
+    def handle(self) -> int:
+        """Returns the driver's."""
+
+    @property
+    def arguments(self) -> KernelArguments:
+        """Returns what packs its arguments."""
 
 
 class Device(Protocol):

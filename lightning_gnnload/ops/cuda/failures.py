@@ -13,8 +13,13 @@ MAX_LOCAL = 2**31 - 1  # local ids are int32
 
 
 class _AboveSeeds(Protocol):
-    shift: int
-    above_seeds: np.ndarray
+    """The interface of :class:`.HostQueries` that errors need."""
+
+    @property
+    def shift(self) -> int: ...
+
+    @property
+    def above_seeds(self) -> np.ndarray: ...
 
 
 def fail(code: int, position: int, seeds: np.ndarray, num_nodes: int, queries: _AboveSeeds | None) -> NoReturn:

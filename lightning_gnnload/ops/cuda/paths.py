@@ -35,7 +35,7 @@ class DevicePaths:
         device, self.most_nodes, self._path_end = workspace.device, first.most, first.path_end
         self.nodes = first.pairs
         counts = device.zeros(num_hops, torch.int64)
-        self._counts = [first.count, *(counts[hop : hop + 1] for hop in range(num_hops))]  # before each hop
+        self._counts = [first.num_pairs, *(counts[hop : hop + 1] for hop in range(num_hops))]  # before each hop
         # A hash table always, as pairs are no ids that stamps could be indexed by.
         if "paths" not in workspace.cached:
             workspace.cached["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash", "paths_batch")

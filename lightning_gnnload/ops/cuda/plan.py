@@ -98,7 +98,7 @@ class _Outputs:
 
     def _output(self, tensor: torch.Tensor, word: int, more: int = 0) -> _Output:
         # Of its storage, as a tensor without elements has no address.
-        address = tensor.untyped_storage().data_ptr() + tensor.storage_offset() * tensor.element_size()
+        address = tensor.untyped_storage().data_ptr() + int(tensor.storage_offset()) * tensor.element_size()
         offset = self._layout.find(address)
         if offset is None:
             raise CannotPlanError("a part of it lies in memory that it has not allocated")
@@ -205,7 +205,7 @@ class _Pieces(NamedTuple):
     """``Pieces`` of ``kernels/copy_pieces/copy_pieces_cuda.cu``."""
 
     table: torch.Tensor
-    count: int
+    num_pieces: int
     words: torch.Tensor
 
 

@@ -42,10 +42,10 @@ class HostQueries:
         """Checks queries. Raises SeedError or SamplerConfigError as :func:`.check_queries`."""
         has_times = topology.edge_time is not None
         shift = check_queries(queries, num_seeds, topology.num_nodes, topology.num_edges, has_times)
-        arrays = {"name": queries.name, "since": queries.since, "until": queries.until}
-        arrays = {name: array.view(np.int32) for name, array in arrays.items() if array is not None}
-        if not has_times:
-            arrays = {name: array for name, array in arrays.items() if name == "name"}
+        by_query = {"name": queries.name}
+        if has_times:
+            by_query |= {"since": queries.since, "until": queries.until}
+        arrays = {name: array.view(np.int32) for name, array in by_query.items() if array is not None}
         if queries.excluded is not None and len(queries.excluded):
             assert queries.excluded_query is not None
             # unique() sorts, too: kernels find a query's exclusions by bisection.
@@ -107,9 +107,9 @@ class DeviceQueries:
             return cls(seeds), None
         placed = {name: device.put(array, each_batch=True) for name, array in queries.arrays.items()}
         if queries.path_end is None:
-            return cls(seeds, queries, **placed), None
-        pairs, count = placed.pop("pairs"), placed.pop("num_pairs")
-        return cls(seeds, queries, **placed), FirstPairs(pairs, count, most_of(queries.num_queries), queries.path_end)
+            return cls(seeds, queries, **placed), None  # type: ignore[arg-type]
+        most, pairs, number = most_of(queries.num_queries), placed.pop("pairs"), placed.pop("num_pairs")
+        return cls(seeds, queries, **placed), FirstPairs(pairs, number, most, queries.path_end)  # type: ignore[arg-type]
 
     @property
     def shift(self) -> int:
@@ -141,7 +141,7 @@ class FirstPairs(NamedTuple):
     """The queries along paths that the seeds of a batch have."""
 
     pairs: torch.Tensor  # each query above its bound, int64 [Q]
-    count: torch.Tensor  # Q, int64 [1]
+    num_pairs: torch.Tensor  # Q, int64 [1]
     most: int  # Q at most
     path_end: int
 

@@ -145,6 +145,7 @@ class Recorder:
         self.device = device
         self.torch_device = device.torch_device
         self.num_processors = device.num_processors
+        self.driver = device.driver
         self._recording: Recording | None = None
 
     @contextmanager
@@ -161,9 +162,9 @@ class Recorder:
     def num_reads(self) -> int:
         return self.device.num_reads
 
-    @property
-    def driver(self) -> Any:
-        return self.device.driver
+    @num_reads.setter
+    def num_reads(self, number: int) -> None:
+        self.device.num_reads = number
 
     def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> LoadedKernel:
         return self.device.kernel(op, kernel, types)
@@ -221,6 +222,9 @@ class Recorder:
 
     def record(self) -> Event:
         return self.device.record()
+
+    def synchronize(self) -> None:
+        self.device.synchronize()
 
     def free_bytes(self) -> int:
         return self.device.free_bytes()
