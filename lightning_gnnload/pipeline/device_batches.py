@@ -135,7 +135,7 @@ class DeviceBatches(FeatureFetcher):
         """
         seeds = self.source.workload.seed_batch(request)
         (sample, _), batch, timing = timed(
-            lambda: self._sample(seeds), lambda drawn: self._gathered(*drawn, seeds), request.rank
+            lambda: self._sample(seeds), lambda sampled: self._gathered(*sampled, seeds), request.rank
         )
         with self.device.side_stream("rows"):
             began = time.monotonic()
@@ -161,10 +161,10 @@ class DeviceBatches(FeatureFetcher):
             sample = self.draws.sample(seeds.draw, [row.contiguous() for row in rows])
             return sample, self.device.record()
 
-    def _gathered(self, sample: DeviceSample, drawn: Event, seeds: SeedBatch) -> MiniBatch:
+    def _gathered(self, sample: DeviceSample, end_of_draw: Event, seeds: SeedBatch) -> MiniBatch:
         """Gathers the features of a mini-batch, in a stream of their own: the next one is drawn meanwhile."""
         with self.device.side_stream("rows"):
-            drawn.wait()
+            end_of_draw.wait()
             sample.record_stream(self.device.current_stream())
             return self._complete(self._batch_of(sample, seeds))
 

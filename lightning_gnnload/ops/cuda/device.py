@@ -8,13 +8,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
-
-if TYPE_CHECKING:
-    from .arguments import KernelArguments
 
 Argument: TypeAlias = Any
 """An argument of a kernel: for a pointer, memory that the device can reach (its tensor, :class:`Mapped` memory, an
@@ -52,8 +49,8 @@ class LoadedKernel(Protocol):
         """Returns the driver's."""
 
     @property
-    def arguments(self) -> KernelArguments:
-        """Returns what packs its arguments."""
+    def arguments(self) -> Any:
+        """Returns its :class:`.KernelArguments`."""
 
 
 class Device(Protocol):

@@ -16,7 +16,7 @@ from ...errors import GnnLoadError
 from ..dispatch import kernels
 from .batch import THREADS
 from .device import Device
-from .recorder import Layout, Recording
+from .recorder import Recording, ScratchLayout
 from .sample import DeviceHop, DeviceSample
 from .varying import Varying
 
@@ -32,7 +32,7 @@ class Counters(NamedTuple):
     """The counters of a batch that was made, and where its pieces lie."""
 
     words: list[int]  # those of :class:`.State`
-    places: list[int]  # of each piece in the slab, in bytes
+    offsets: list[int]  # of each piece in the slab, in bytes
     needed_bytes: int  # of the slab
 
 
@@ -45,7 +45,7 @@ class _Output(NamedTuple):
     more: int  # and how many there are beyond it
 
     def of(self, slab: _Slab, counters: Counters) -> torch.Tensor:
-        count, at = counters.words[self.word] + self.more, counters.places[self.piece]
+        count, at = counters.words[self.word] + self.more, counters.offsets[self.piece]
         return slab.typed(self.dtype).as_strided((count,), (1,), at // self.dtype.itemsize)
 
 
@@ -65,7 +65,7 @@ class _Slab:
 class _Outputs:
     """Which parts of a recorded batch's memory its sample consists of."""
 
-    def __init__(self, layout: Layout, sample: DeviceSample) -> None:
+    def __init__(self, layout: ScratchLayout, sample: DeviceSample) -> None:
         self._layout, num_hops = layout, len(sample.hops)
         self.pieces: dict[int, tuple[int, int, int]] = {}  # by offset in scratch: item bytes, word, more
         # As State counts: the error, a zero, the nodes before each hop and after the last, the edges of each hop.
@@ -131,8 +131,8 @@ class BatchPlan:
         pieces = list(self._outputs.pieces.values())
         self._native = kernels.BatchPlan(device.driver, layout.zero_bytes, words_at, self.num_words, pieces)
         for launch in recording.launches:
-            found = [(at, layout.find(address)) for at, address in launch.pointers]
-            moved = [(at, offset) for at, offset in found if offset is not None]
+            offsets = [(at, layout.find(address)) for at, address in launch.pointers]
+            moved = [(at, offset) for at, offset in offsets if offset is not None]
             self._native.add(*launch[:-1], moved)
         # What the other pointers lead to has to stay.
         self._keeps = [keep for address, keep in recording.targets if layout.find(address) is None]
@@ -156,7 +156,7 @@ class BatchPlan:
         pinned: torch.Tensor,
     ) -> Counters:
         """Makes a batch, and waits for it: ``fields`` as of :data:`.FIELDS`, after all bits of ``tables`` are set, from
-        ``arrays``; ``rows`` are copied to their places in the slab. Both go through page-locked memory, of
+        ``arrays``; ``rows`` are copied to their offsets in the slab. Both go through page-locked memory, of
         ``num_words`` words and of all of them, each at a multiple of 256 bytes."""
         words, inputs = pinned.data_ptr(), zip(arrays, self.inputs, strict=True)
         return Counters(
@@ -164,10 +164,10 @@ class BatchPlan:
                 fields,
                 [(table.data_ptr(), table.nbytes) for table in tables],
                 [
-                    *((array.ctypes.data, array.nbytes, False, place.offset) for array, place in inputs),
-                    *((tensor.data_ptr(), tensor.nbytes, True, place) for tensor, place in rows),
+                    *((array.ctypes.data, array.nbytes, False, scratch.offset) for array, scratch in inputs),
+                    *((tensor.data_ptr(), tensor.nbytes, True, offset) for tensor, offset in rows),
                 ],
-                words + aligned(8 * self.num_words),
+                words + rounded_up(8 * self.num_words),
                 words,
                 self._device.stream(),
             )
@@ -181,8 +181,8 @@ class BatchPlan:
         """Returns the batch, as views of a slab."""
         views = _Slab(slab)
         copied = tuple(
-            views.typed(tensor.dtype).as_strided(tensor.shape, tensor.stride(), place // tensor.element_size())
-            for tensor, place in rows
+            views.typed(tensor.dtype).as_strided(tensor.shape, tensor.stride(), offset // tensor.element_size())
+            for tensor, offset in rows
         )
         return replace(self._outputs.sample(views, counters), rows=copied, memory=slab)
 
@@ -209,6 +209,6 @@ class _Pieces(NamedTuple):
     words: torch.Tensor
 
 
-def aligned(num_bytes: int) -> int:
+def rounded_up(num_bytes: int) -> int:
     """Rounds up to a multiple of 256."""
     return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

@@ -18,7 +18,7 @@ from ..dispatch import DrawKey
 from ..queries import Draw
 from .device import Device
 from .failures import fail
-from .plan import BatchPlan, CannotPlanError, aligned
+from .plan import BatchPlan, CannotPlanError, rounded_up
 from .queries import HostQueries
 from .recorder import Recorder
 from .sample import DeviceSample
@@ -109,29 +109,29 @@ class PlannedBatches:
         arrays = [seeds] if queries is None else [*queries.arrays.values(), queries.ids(seeds, num_nodes)]
         if len(arrays) != len(plan.inputs):
             raise CannotPlanError(f"it takes {len(plan.inputs)} arrays from the host, not the {len(arrays)} expected")
-        ends = list(accumulate((aligned(tensor.nbytes) for tensor in rows), initial=0))
-        placed = list(zip(rows, ends, strict=False))
-        self._make_room(plan, ends[-1] + sum(aligned(array.nbytes) for array in arrays))
+        offsets = list(accumulate((rounded_up(tensor.nbytes) for tensor in rows), initial=0))
+        placed, begin = list(zip(rows, offsets, strict=False)), offsets[-1]
+        self._make_room(plan, begin + sum(rounded_up(array.nbytes) for array in arrays))
         spaces = self._workspaces(queries)
         tables = [table for space in spaces if space.next_batch() for table in space.tables]
-        slab = self._device.empty(ends[-1] + self._slab_bytes, torch.uint8)
-        fields = [*_fields(draw.key, len(seeds), queries, spaces), slab.data_ptr(), ends[-1], slab.nbytes]
+        slab = self._device.empty(begin + self._slab_bytes, torch.uint8)
+        fields = [*_fields(draw.key, len(seeds), queries, spaces), slab.data_ptr(), begin, slab.nbytes]
         counters = plan.make(fields, tables, arrays, placed, self._pinned)
         self._device.num_reads += 1
         if (error := decode_error(counters.words[0])) is not None:
             fail(*error, seeds, num_nodes, queries)
-        self._sizes.append(counters.needed_bytes - ends[-1])
+        self._sizes.append(counters.needed_bytes - begin)
         if counters.needed_bytes > slab.nbytes:  # once in a while
-            larger = self._device.empty(ends[-1] + self._slab_bytes, torch.uint8)
-            larger[: ends[-1]] = slab[: ends[-1]]
-            plan.copy_pieces([*fields[:-3], larger.data_ptr(), ends[-1], larger.nbytes])
+            larger = self._device.empty(begin + self._slab_bytes, torch.uint8)
+            larger[:begin] = slab[:begin]
+            plan.copy_pieces([*fields[:-3], larger.data_ptr(), begin, larger.nbytes])
             slab = larger
         return plan.sample(slab, counters, placed)
 
     @property
     def _slab_bytes(self) -> int:
         """The bytes that the next batch most likely needs: sizes that come again, for torch to find freed memory."""
-        return aligned(most_of(max(self._sizes) * 9 // 8))
+        return rounded_up(most_of(max(self._sizes) * 9 // 8))
 
     def _make_room(self, plan: BatchPlan, staged_bytes: int) -> None:
         """Gives a plan its scratch, and memory for what it copies from the host and back."""
@@ -140,10 +140,10 @@ class PlannedBatches:
             self._scratch = torch.empty(0, dtype=torch.uint8)  # freed before there is more
             self._scratch = self._device.empty(plan.scratch_bytes, torch.uint8)
         plan.bind(self._scratch)
-        needed = aligned(8 * plan.num_words) + staged_bytes
+        needed = rounded_up(8 * plan.num_words) + staged_bytes
         if len(self._pinned) < needed:
             is_cuda = self._device.torch_device.type == "cuda"
-            self._pinned = torch.empty(aligned(2 * needed), dtype=torch.uint8, pin_memory=is_cuda)
+            self._pinned = torch.empty(rounded_up(2 * needed), dtype=torch.uint8, pin_memory=is_cuda)
 
     def _workspaces(self, queries: HostQueries | None) -> list[DeviceWorkspace]:
         """Lists the tables by which a batch is numbered."""
@@ -156,10 +156,10 @@ class PlannedBatches:
         before, self._num_growths = self._num_growths, sum(space.num_growths for space in spaces)
         return self._num_growths - before
 
-    def _differing(self, sample: DeviceSample, other: DeviceSample) -> str:
+    def _differing(self, sample: DeviceSample, made_again: DeviceSample) -> str:
         """Names the first array in which two samples differ; "" where they are equal. The host waits."""
-        for (name, mine), (_, others) in zip(_arrays(sample), _arrays(other), strict=True):
-            if not np.array_equal(self._device.read(mine), self._device.read(others)):
+        for (name, array), (_, array_again) in zip(_arrays(sample), _arrays(made_again), strict=True):
+            if not np.array_equal(self._device.read(array), self._device.read(array_again)):
                 return name
         return ""
 

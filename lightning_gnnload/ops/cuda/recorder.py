@@ -24,7 +24,7 @@ _HARMLESS = {
 }
 
 
-Kind: TypeAlias = Literal["zeros", "input", "empty"]
+Role: TypeAlias = Literal["zeros", "input", "empty"]
 """Of memory that a batch allocates: zero at first, copied from the host for each batch, or neither."""
 
 
@@ -42,7 +42,7 @@ class RecordedLaunch(NamedTuple):
 
 
 class _Memory(NamedTuple):
-    kind: Kind
+    role: Role
     num_bytes: int
     tensor: torch.Tensor  # kept, so that no address comes twice
 
@@ -69,11 +69,11 @@ class Recording:
     def refuse(self, why: str) -> None:
         self.refusal = self.refusal or why
 
-    def note(self, kind: Kind, tensor: torch.Tensor) -> None:
+    def note(self, role: Role, tensor: torch.Tensor) -> None:
         if tensor.numel():
             # Of an input, for as many elements as batches of this form can have.
-            most = most_of(tensor.numel()) if kind == "input" else tensor.numel()
-            self._memory[tensor.data_ptr()] = _Memory(kind, most * tensor.element_size(), tensor)
+            most = most_of(tensor.numel()) if role == "input" else tensor.numel()
+            self._memory[tensor.data_ptr()] = _Memory(role, most * tensor.element_size(), tensor)
 
     def note_growth(self, tensor: torch.Tensor, grown: torch.Tensor) -> None:
         """Notes that memory has moved to where there is more. Both get one place, so no plan copies it."""
@@ -93,23 +93,23 @@ class Recording:
                 self.targets.append((address, value))
         self.launches.append(RecordedLaunch(kernel.handle, *grid, packed.memory, packed.offsets, patches, pointers))
 
-    def lay_out(self) -> Layout:
+    def lay_out(self) -> ScratchLayout:
         """Places everything in one block of memory: what is zero at first, then inputs, then the rest."""
         last = {at: self._last(at) for at in self._memory}
-        places: dict[int, Place] = {}
-        end, ends = 0, {}
-        for kind in ("zeros", "input", "empty"):
+        place_of: dict[int, Place] = {}
+        end, end_of_role = 0, {}
+        for role in ("zeros", "input", "empty"):
             for at, memory in self._memory.items():
                 # Memory that grows lies where the last of it does, from the beginning on.
-                if memory.kind == kind and last[at] not in places:
-                    most = max(other.num_bytes for key, other in self._memory.items() if last[key] == last[at])
-                    places[last[at]] = Place(end, most)
+                if memory.role == role and last[at] not in place_of:
+                    most = max(part.num_bytes for begin, part in self._memory.items() if last[begin] == last[at])
+                    place_of[last[at]] = Place(end, most)
                     end += -(-most // _ALIGNMENT) * _ALIGNMENT
-            ends[kind] = end
-        inputs = [places[last[at]] for at, memory in self._memory.items() if memory.kind == "input"]
+            end_of_role[role] = end
+        inputs = [place_of[last[at]] for at, memory in self._memory.items() if memory.role == "input"]
         begins = sorted(self._memory)
-        extents = [Place(places[last[at]].offset, self._memory[at].num_bytes) for at in begins]
-        return Layout(end, ends["zeros"], inputs, begins, extents)
+        extents = [Place(place_of[last[at]].offset, self._memory[at].num_bytes) for at in begins]
+        return ScratchLayout(end, end_of_role["zeros"], inputs, begins, extents)
 
     def _last(self, at: int) -> int:
         while at in self._grown:
@@ -117,7 +117,7 @@ class Recording:
         return at
 
 
-class Layout(NamedTuple):
+class ScratchLayout(NamedTuple):
     """The places in scratch of what a recorded batch has allocated."""
 
     num_bytes: int
@@ -229,9 +229,9 @@ class Recorder:
     def free_bytes(self) -> int:
         return self.device.free_bytes()
 
-    def _note(self, kind: Kind, tensor: torch.Tensor) -> torch.Tensor:
+    def _note(self, role: Role, tensor: torch.Tensor) -> torch.Tensor:
         if self._recording is not None:
-            self._recording.note(kind, tensor)
+            self._recording.note(role, tensor)
         return tensor
 
     def _call(self, function: Callable[..., Any], *arguments: Any, **named: Any) -> Any:
