@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_gnnload
 from lightning_gnnload.ops import Draw, DrawKey
+from lightning_gnnload.ops.cuda import batch
 from lightning_gnnload.ops.cuda.layers import sample_layers
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
 from lightning_gnnload.ops.cuda.planned import PlannedBatches
@@ -110,6 +111,15 @@ def test_a_batch_of_one_call_is_that_of_many(device: EmulatedDevice, name: str, 
     # The first batch of 24 seeds and of 5 are recorded; the very first not where it makes tables for those that follow.
     num_by_hand = 2 + (table == "hash" or name in WEIGHTED)
     assert check(device, topology, eager, draws, table) == len(draws) - num_by_hand
+
+
+def test_lists_that_come_over_the_bus(device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read in the order of their places, which is another one for each batch."""
+    monkeypatch.setattr(batch, "FEW_LISTS", 1)
+    topology, eager, draw = subject(device, "[3, 2]")
+    on_bus = replace(topology, indices=device.map_host(topology.indices.numpy()))
+    assert check(device, on_bus, eager, [draw(step) for step in range(6)], "stamp") == 5
+    assert any("order_reads" in name for name in device.launched)
 
 
 @pytest.mark.parametrize("number", range(16))
