@@ -6,7 +6,7 @@ Shapes: N graph nodes, E edges, S shards.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
@@ -117,6 +117,14 @@ class Topology:
     has_weights: bool = False  # the graph has edge weights, on this device or not
     memory: ShardMemory | None = None  # that the addresses lead to, and that lives as long
     about: str = ""  # what is where, and why, in a few words
+    _whole: DeviceLists | None = field(default=None, repr=False, compare=False)
+
+    def whole_lists(self, device: Device) -> DeviceLists:
+        """Describes the lists as ones that are not divided, put on the device once."""
+        if self._whole is None:
+            object.__setattr__(self, "_whole", DeviceLists.untyped(self.indptr, self.num_nodes, device))
+        assert self._whole is not None
+        return self._whole
 
     @property
     def index_dtype(self) -> torch.dtype:

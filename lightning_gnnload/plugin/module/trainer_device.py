@@ -148,14 +148,14 @@ class TrainerDevice:
         return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _peers(
-        self, opener: object, module: CachedModule, gather_group: GatherGroup, drawn: Workload | None = None
+        self, opener: object, module: CachedModule, gather_group: GatherGroup, workload: Workload | None = None
     ) -> AbstractContextManager[PeerGroup | None]:
-        """Connects the machine's ranks where they open caches on their devices together, or place the graph of what is
-        ``drawn`` there, as a rank without a device must not be waited for. None once they have agreed."""
+        """Connects the machine's ranks where they open caches on their devices together, or place the graph of
+        ``workload`` there, as a rank without a device must not be waited for. None once they have agreed."""
         if opener in self._agreed:
             return nullcontext()
         if _cache_devices(module) <= {"cpu"}:
-            return nullcontext() if drawn is None else self._device.meeting(drawn, gather_group)
+            return nullcontext() if workload is None else self._device.meeting(workload, gather_group)
         self._agreed.add(opener)
         membership = gather_group.membership("devices")
         return nullcontext() if membership is None else membership.connect()

@@ -78,7 +78,7 @@ class GraphPlacement:
         if room > 0:
             reads = expected_reads(graph, self.visits())
             lists = ListShards.deal(graph, [room], 0, reads)
-            if lists.held.any():
+            if lists.in_own.any():
                 num_bytes = self.shard_bytes(lists.num_edges[0])
                 return self.in_shards(lists, _OwnMemory(self.device.empty(num_bytes, torch.uint8)), reads)
         topology = self._topology(self._copy, **{name: self._map(array) for name, array in self.edge_columns.items()})
@@ -110,8 +110,8 @@ class GraphPlacement:
             columns["shards" if name == "indices" else f"{name}_shards"] = self.device.put(np.array(starts, np.int64))
             self._write(name, lists, memory)
         topology = self._topology(self._copy, **columns)
-        own = self.node_bytes + lists.location.nbytes + self.shard_bytes(lists.num_edges[lists.own])
-        return replace(topology, memory=memory, about=self._about(lists, reads, own, all_lists))
+        own_bytes = self.node_bytes + lists.location.nbytes + self.shard_bytes(lists.num_edges[lists.own_shard])
+        return replace(topology, memory=memory, about=self._about(lists, reads, own_bytes, all_lists))
 
     def room(self, num_bytes: int) -> int:
         """Counts the edges for which a shard has room in so many bytes, beside what is kept by node; negative where
@@ -184,12 +184,12 @@ class GraphPlacement:
 
     def _write(self, name: str, lists: ListShards, memory: ShardMemory) -> None:
         """Copies a column of the lists in this rank's shard to it, those of one node beside each other."""
-        edge_values, num_edges = self.edge_columns[name], lists.num_edges[lists.own]
+        edge_values, num_edges = self.edge_columns[name], lists.num_edges[lists.own_shard]
         offset = self._layout(num_edges)[0][name]
         self._fill(
             f"{_TITLES[name]} in the shard",
             (
-                edge_values[chunk.begin : chunk.end][chunk.spread(lists.held)]
+                edge_values[chunk.begin : chunk.end][chunk.spread(lists.in_own)]
                 for chunk in chunked_edges(self.graph.indptr)
             ),
             num_edges,
@@ -217,16 +217,16 @@ class GraphPlacement:
 
     def _about(self, lists: ListShards, reads: np.ndarray, own_bytes: int, all_lists: bool) -> str:
         served, degrees = max(float(reads.sum()), 1e-300), self.graph.in_degrees
-        own = lists.held & (degrees > 0)
-        others = lists.placed & ~lists.held
+        own_lists = lists.in_own & (degrees > 0)
+        linked_lists = lists.placed & ~lists.in_own
         about = (
-            f"Graph: offsets and the lists of {int(own.sum())} of {self.graph.num_nodes} nodes, "
-            f"{in_units(own_bytes)} for an expected {reads[own].sum() / served:.0%} of reads, on {self._where}"
+            f"Graph: offsets and the lists of {int(own_lists.sum())} of {self.graph.num_nodes} nodes, "
+            f"{in_units(own_bytes)} for an expected {reads[own_lists].sum() / served:.0%} of reads, on {self._where}"
         )
         if (num_linked := len(lists.num_edges) - 1) > 0:
             about += (
-                f"; those of {int(others.sum())} others, for {reads[others].sum() / served:.0%}, on {num_linked} "
-                f"linked device{'s' * (num_linked > 1)}"
+                f"; those of {int(linked_lists.sum())} others, for {reads[linked_lists].sum() / served:.0%}, on "
+                f"{num_linked} linked device{'s' * (num_linked > 1)}"
             )
         return about + ("" if all_lists else f"; {self._all_mapped}") + self._why
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops.cuda.topology import OFFSET_BITS
-from lightning_gnnload.sample.device.hotness import fitting, hottest_lists
+from lightning_gnnload.sample.device.hotness import fitting_lists, hottest_lists
 
 _GOLDEN_SHARE = 0.6180339887498949  # (sqrt(5) - 1) / 2
 
@@ -21,14 +21,15 @@ _GOLDEN_SHARE = 0.6180339887498949  # (sqrt(5) - 1) / 2
 class ListShards:
     """Where each list lies, as one rank reads it. A shard has lists beside each other, in the order of nodes."""
 
-    own: int  # this rank's shard
+    own_shard: int  # this rank's shard
     location: np.ndarray  # int64 [N], of a Topology; negative: in no shard
-    held: np.ndarray  # bool [N], lists in this rank's shard
+    in_own: np.ndarray  # bool [N], lists in this rank's shard
     num_edges: tuple[int, ...]  # in each shard, [S]
 
     @classmethod
-    def deal(cls, graph: Graph, rooms: Sequence[int], own: int, reads: np.ndarray) -> ListShards:
-        """Deals lists to shards that have room for so many edges each, ``[S]``; the same in all ranks, but for ``own``.
+    def deal(cls, graph: Graph, rooms: Sequence[int], own_shard: int, reads: np.ndarray) -> ListShards:
+        """Deals lists to shards that have room for so many edges each, ``[S]``; the same in all
+        ranks, but for ``own_shard``.
 
         Where all lists have room, each lies in some shard, and the most read ones are copied to every shard, as many as
         there is room left for; else the most read ones lie in one shard each. ``reads`` are expected reads of each
@@ -38,7 +39,7 @@ class ListShards:
 
         Example:
             >>> graph = Graph.from_coo(src=[1, 2, 3, 3, 0], dst=[0, 0, 1, 2, 3])
-            >>> lists = ListShards.deal(graph, rooms=[3, 3], own=0, reads=np.array([4.0, 1.0, 1.0, 1.0]))
+            >>> lists = ListShards.deal(graph, rooms=[3, 3], own_shard=0, reads=np.array([4.0, 1.0, 1.0, 1.0]))
             >>> lists.num_edges, (lists.location >> OFFSET_BITS).tolist()
             ((2, 3), [0, 1, 1, 1])
         """
@@ -57,15 +58,15 @@ class ListShards:
         else:
             dealt = hottest_lists(graph, reads, int(room.sum()))
         shard_of = _shard_of(np.flatnonzero(dealt), degrees, room)
-        location, held, num_edges = np.full(graph.num_nodes, -1, np.int64), copied, []
+        location, in_own, num_edges = np.full(graph.num_nodes, -1, np.int64), copied, []
         for shard in range(num_shards):
             in_shard = copied | (shard_of == shard)
             stops = np.cumsum(np.where(in_shard, degrees, 0))
             num_edges.append(int(stops[-1]) if len(stops) else 0)
-            read = in_shard if shard == own else in_shard & ~copied
+            read = in_shard if shard == own_shard else in_shard & ~copied
             location[read] = (shard << OFFSET_BITS) + (stops - degrees)[read]
-            held = in_shard if shard == own else held
-        return cls(own, location, held, tuple(num_edges))
+            in_own = in_shard if shard == own_shard else in_own
+        return cls(own_shard, location, in_own, tuple(num_edges))
 
     @property
     def placed(self) -> np.ndarray:
@@ -76,17 +77,17 @@ class ListShards:
 def _shard_of(nodes: np.ndarray, degrees: np.ndarray, room: np.ndarray) -> np.ndarray:
     """Deals the lists of ``nodes`` in proportion to the room, int16 ``[N]``; -1 for those that no shard has room
     for."""
-    shard_of, left = np.full(len(degrees), -1, np.int16), room.copy()
+    shard_of, room_left = np.full(len(degrees), -1, np.int16), room.copy()
     # Long lists first, so that short ones fill what these leave.
     order = nodes[np.argsort(-degrees[nodes], kind="stable")]
-    ends = np.cumsum(room)
+    room_ends = np.cumsum(room)
     # Multiples of the golden ratio fall into every interval as often as it is long, in any run of them: so shards get
     # alike shares of long lists and short ones, and of reads.
-    turn = np.searchsorted(ends, np.arange(len(order)) * _GOLDEN_SHARE % 1 * ends[-1], side="right")
+    turn = np.searchsorted(room_ends, np.arange(len(order)) * _GOLDEN_SHARE % 1 * room_ends[-1], side="right")
     for only_its_turn in (True, False):  # then lists whose shard was full
         for shard in range(len(room)):
             waiting = order[(shard_of[order] < 0) & ((turn == shard) | (not only_its_turn))]
-            taken = fitting(waiting, degrees, int(left[shard]))
-            shard_of[taken] = shard
-            left[shard] -= degrees[taken].sum()
+            chosen_nodes = fitting_lists(waiting, degrees, int(room_left[shard]))
+            shard_of[chosen_nodes] = shard
+            room_left[shard] -= degrees[chosen_nodes].sum()
     return shard_of

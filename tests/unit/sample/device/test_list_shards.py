@@ -19,16 +19,16 @@ def dealt(graph: Graph, rooms: list[int], reads: np.ndarray | None = None) -> li
     reads = np.random.default_rng(0).random(graph.num_nodes) if reads is None else reads
     ranks = [ListShards.deal(graph, rooms, own, reads) for own in range(len(rooms))]
     degrees = graph.in_degrees
-    copied = np.logical_and.reduce([each.held for each in ranks])
+    copied = np.logical_and.reduce([each.in_own for each in ranks])
     if len(rooms) == 1:
         copied[:] = False
     for own, each in enumerate(ranks):
         shard, offset = each.location >> OFFSET_BITS, each.location % 2**OFFSET_BITS
         assert each.num_edges == ranks[0].num_edges
-        assert each.num_edges[own] == degrees[each.held].sum() <= rooms[own]
-        assert (shard[each.held & (degrees > 0)] == own).all()
+        assert each.num_edges[own] == degrees[each.in_own].sum() <= rooms[own]
+        assert (shard[each.in_own & (degrees > 0)] == own).all()
         # In the order of nodes, one behind the other, as the shard is filled.
-        assert offset[each.held].tolist() == (np.cumsum(degrees[each.held]) - degrees[each.held]).tolist()
+        assert offset[each.in_own].tolist() == (np.cumsum(degrees[each.in_own]) - degrees[each.in_own]).tolist()
         # Others find in this shard what it holds, and the copied lists in their own.
         for other in ranks:
             assert (other.location == each.location)[~copied].all()
@@ -53,7 +53,7 @@ def test_no_list_is_left_out_where_there_is_room_for_one_more_in_each(graph: Gra
 def test_what_room_is_left_goes_to_copies_of_the_most_read_lists() -> None:
     graph, reads = toy_graph(), np.arange(300.0)
     first, second = dealt(graph, [1800, 1800], reads)
-    copied = first.held & second.held & (graph.in_degrees > 0)
+    copied = first.in_own & second.in_own & (graph.in_degrees > 0)
     assert copied.sum() > 100
     others = ~copied & (graph.in_degrees > 0)
     density = reads / np.maximum(graph.in_degrees, 1)
