@@ -248,6 +248,11 @@ class Sampler(ABC):
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
         )
 
+    def needs_host(self, graph: Graph) -> str | None:
+        """Returns why this graph's mini-batches are drawn on the host although there is :meth:`draw_on`; None: they
+        need not be."""
+        return None
+
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Returns how ranks that hold a part each make its mini-batches together. Every one of them calls it.
 
@@ -311,6 +316,9 @@ class Relayed(Sampler):
     @property
     def heeds(self) -> frozenset[str]:
         return frozenset()  # the whole graph's settings, but not its queries
+
+    def needs_host(self, graph: Graph) -> str | None:
+        return self.sampler.needs_host(graph)
 
     def __getattr__(self, name: str) -> Any:
         """Looks a setting up on the sampler that is relayed."""

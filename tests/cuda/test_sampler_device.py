@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload import GraphDataModule, NeighborSampler, ShadowSampler
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import open_device as opening
@@ -97,14 +97,14 @@ def test_a_device_that_is_none_is_told_of_once(no_device: None, caplog: pytest.L
 
 
 def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
-    sampling, shared = SamplerDevice(job()), LaborSampler([2])
+    sampling, shared = SamplerDevice(job()), ShadowSampler([2], num_layers=1)
     source = toy_source(sampler=shared)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert sampling.source(module("auto", shared), source) is source
-    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device."]
+    assert caplog.messages == ["Sampler rank 2 samples on the CPU: ShadowSampler has no kernels for a device."]
     assert isinstance(sampling.source(module("auto"), toy_source()), DeviceSource), "another phase's sampler may have"
-    with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but LaborSampler has no kernels"):
+    with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but ShadowSampler has no kernels"):
         sampling.source(module("cuda", shared), source)
 
 
