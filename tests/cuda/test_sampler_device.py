@@ -31,6 +31,7 @@ GPU = torch.device("cuda", 3)
 def job(**changed: Any) -> Any:
     return SimpleNamespace(
         **{"device": GPU, "shares_devices": False, "switching": False, "global_rank": 2, "num_sampler_threads": 4}
+        | {"decision": None}
         | {"roles": RolePlan(4, 2), "local_rank": 3}
         | changed
     )

@@ -78,7 +78,7 @@ def trainer(**settings: Any) -> Trainer:
 
 
 def measured(model: LightningModule, data: Any = None, **settings: Any) -> StageTimes:
-    facts, found = measure(
+    facts, found, *_ = measure(
         trainer(**settings), {"model": model, "datamodule": data or data_module()}, SETTING, lambda facts: False
     )
     assert found is not None
@@ -88,7 +88,7 @@ def measured(model: LightningModule, data: Any = None, **settings: Any) -> Stage
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(rehearsal, "LIMIT_S", 0.3)
 
 
 def training_ms(found: StageTimes) -> float:
