@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
+from lightning_gnnload.plugin.device_report.sampling import measure_sampling, random_topology
+from tests.benchmarks import gpu, gpu_aggregation, gpu_epochs, gpu_gather, gpu_sampling
 from tests.benchmarks.growth_graph import GrowthGraph
 from tests.integration.scripts.toy import toy_data
 
@@ -16,15 +17,7 @@ from .emulated import EmulatedDevice
 
 def test_sampling():
     device = EmulatedDevice()
-    topology = gpu_sampling.random_topology(device, 2000, 20_000)
-    assert topology.num_edges == pytest.approx(20_000, rel=0.1)
-    assert int(topology.indices.max()) < 2000
-    figures = gpu_sampling.measure(device, topology, 20, [3, 2], num_turns=2)
-    assert 20 < figures.num_nodes <= 20 * (1 + 3 + 8)
-    assert figures.num_edges <= figures.num_dst * 3
-    assert {"number_nodes/relabel", "sample_neighbors/pick_edges"} <= figures.kernels_ms.keys()
-    of_draws = {"sample_neighbors/count_edges", "sample_neighbors/pick_edges"}
-    assert figures.sampling_ms == pytest.approx(sum(figures.kernels_ms[name] for name in of_draws))
+    figures = measure_sampling(device, random_topology(device, 2000, 20_000), 20, [3, 2], num_turns=1)
     known = replace(figures, num_edges=6e6, num_dst=0, device_ms=2.0, kernels_ms={"sample_neighbors/pick_edges": 1.0})
     # 3 and 6 G edges a second, of 44 bytes each: 132 and 264 GB/s.
     page = gpu_sampling.report(known, reads_per_s=30e9, bytes_per_s=330e9)
@@ -38,6 +31,23 @@ def test_gather(width, dtype):
     rates, missing = gpu_gather.measure(case, num_turns=1)
     assert rates.keys() | missing.keys() == case.ways.keys()
     assert {gpu_gather.OURS, gpu_gather.OURS_HOST, gpu_gather.TORCH} <= rates.keys()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_aggregation(dtype, monkeypatch):
+    device = EmulatedDevice()
+    monkeypatch.setattr("lightning_gnnload.nn.aggregate.device_of", lambda _: device)
+    case = gpu_aggregation.Case(device, num_dst=20, fanout=3, num_src=40, width=8, dtype=dtype)
+    page = gpu_aggregation.table(case, num_turns=1, bytes_per_s=1e9)
+    assert {"aggregate/sum_rows", "aggregate/max_rows"} <= {name.partition("<")[0] for name in device.launched}
+    for way in (gpu_aggregation.OURS, "embedding_bag", "PyG, scatter"):
+        assert f"| {way} | " in page
+    # 60 edges, their rows of 32 or 16 bytes and indices of 4; 20 rows and starts; 40 rows and starts.
+    row = 8 * dtype.itemsize
+    assert case.moved_bytes("mean") == (60 * (row + 4) + 20 * (row + 4), 120 * (row + 4) + 60 * (row + 4))
+    monkeypatch.setitem(gpu_aggregation.WAYS, "embedding_bag", lambda how, block, x, weights: x[: block.num_dst])
+    with pytest.raises(gpu_aggregation.BenchmarkError, match="embedding_bag: the mean of"):
+        gpu_aggregation.table(case, num_turns=1, bytes_per_s=1e9)
 
 
 @pytest.mark.parametrize("percent", [0, 10])
@@ -62,7 +72,7 @@ def test_a_graph_without_rows_is_given_some(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("part", [gpu, gpu_sampling, gpu_gather, gpu_epochs])
+@pytest.mark.parametrize("part", [gpu, gpu_sampling, gpu_gather, gpu_aggregation, gpu_epochs])
 def test_without_a_gpu_they_say_so_in_a_line(part, capsys):
     assert part.main([]) == 0
     said = capsys.readouterr()
