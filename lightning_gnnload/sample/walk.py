@@ -22,6 +22,7 @@ from lightning_gnnload.sample.metapath import (
     metapath_runs,
     metapath_steps,
     runs_of_steps,
+    starts_of,
     walk_length,
 )
 from lightning_gnnload.sample.naming import local_seeds
@@ -275,6 +276,11 @@ class RandomWalkSampler(Sampler):
             runs=runs,
             weighted=weighted,
         )
+
+    def check_draw(self, topology: Topology, draw: Draw) -> None:
+        if self.metapath is not None:
+            types, steps = metapath_steps(topology.types, self.metapath, returns=True)
+            ops.check_type_of_starts(starts_of(types, steps), draw.seeds, "seeds")
 
     def needs_host(self, graph: Graph) -> str | None:
         is_weighted = self.weighted and graph.has("edge_weight")

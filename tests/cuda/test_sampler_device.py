@@ -15,7 +15,7 @@ from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import open_device as opening
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
-from lightning_gnnload.plugin.job import RolePlan
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy import sampler_device
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample.device import placement
@@ -84,6 +84,13 @@ def test_nothing_is_opened_where_nothing_was_asked_for(no_device: None, root: to
     assert SamplerDevice(job(device=root)).source(module(setting), source) is source
     assert reader_of(module(setting), root) is None
     assert SamplerDevice(job()).source(None, source) is source
+
+
+def test_a_sampler_draws_on_the_host_where_that_was_measured_to_be_faster(device: EmulatedDevice) -> None:
+    source, decision = toy_source(), RoleDecision(4, 2, host_threads=4)
+    assert SamplerDevice(job(decision=decision)).source(module("auto"), source) is source
+    assert isinstance(SamplerDevice(job(decision=decision)).source(module("cuda"), source), DeviceSource)
+    assert isinstance(SamplerDevice(job(decision=RoleDecision(4, 2))).source(module("auto"), source), DeviceSource)
 
 
 def test_a_device_that_is_none_is_told_of_once(no_device: None, caplog: pytest.LogCaptureFixture) -> None:

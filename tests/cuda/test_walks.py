@@ -206,6 +206,8 @@ def test_a_metapath_begins_at_its_type(device: Device) -> None:
     with pytest.raises(SeedError) as raised:
         on_device.sample(bad)
     assert str(raised.value) == str(expected.value)
+    with pytest.raises(SeedError, match="the first edge type of the metapath"):  # whoever launches the kernels
+        sampler.check_draw(on_device.topology, bad)
     runs = metapath_runs(graph, [BUYS, REV_BUYS], returns=True)
     runs = replace(runs, run_ptr=on_device.topology.lists.run_ptr)
     walks, starts = Walks(4, 3, restart_prob=0.5), np.arange(40, 65)

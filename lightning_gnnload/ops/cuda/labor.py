@@ -150,10 +150,14 @@ class _SharedPicker:
             graph=batch.topology,
             runs=self.lists,
             runs_of_hop=self._runs,
-            key=replace(hop.key, hop=0) if self.is_one_layer else hop.key,
+            key=self._key(hop),
             draws=self._draws(hop),
             **arguments,
         )
+
+    def _key(self, hop: HopBuilder) -> DrawKey:
+        key = hop.key
+        return type(key)(key.seed, key.epoch, key.step, 0 if self.is_one_layer else key.hop)
 
     def _draws(self, hop: HopBuilder) -> _SharedDraws:
         is_untyped, sums = int(self.lists.is_untyped), int(self.edge_weights)

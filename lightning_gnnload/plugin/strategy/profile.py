@@ -178,7 +178,8 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
             return Measured(self.measured_on, steps_ms=self._trial.steps_ms or self._refuse_end())
         if self._ready is None:
             return Measured(self.measured_on)
-        return Measured(self.measured_on, *(self._times(making) for making in self._making))
+        times, *on_host = map(self._times, self._making)
+        return Measured(self.measured_on, times, on_host[0] if on_host else None)
 
     def _refuse_end(self) -> NoReturn:
         model = type(self.lightning_module).__name__

@@ -87,6 +87,7 @@ class DeviceSampler:
         """
         from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
+        self.sampler.check_draw(self.topology, draw)
         # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
         # dropped, with what it may hold.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.

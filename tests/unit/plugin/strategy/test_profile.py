@@ -138,6 +138,7 @@ def test_who_gathers_has_the_time_for_it(gathers: str, monkeypatch: pytest.Monke
     late, quick = (found.gather_ms, training_ms(found))[:: 1 if gathers == "sampler" else -1]
     assert late >= 80
     assert quick < 80
+    assert (found.trainer_gather_ms >= 80) == (gathers == "trainer")
     decision = RoleDecision(8, 1, found, num_cores=8)
     assert decision.sample_ms is not None
     assert (decision.sample_ms >= 40) == (gathers == "sampler"), "two threads"
