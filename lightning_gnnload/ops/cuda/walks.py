@@ -58,7 +58,7 @@ def random_walk(
         )
     if runs is not None:
         runs.check(walks, starts, "starts")
-    lists = _Lists.of(device, topology, runs)
+    lists = _WalkLists.of(device, topology, runs)
     num_walks, width = len(starts) * walks.num_walks, walks.length + 1
     traces = device.empty(num_walks * width, torch.int64)
     device.launch(
@@ -109,7 +109,7 @@ def sample_walks(
     if runs is not None:
         seeds_here = seeds if isinstance(seeds, np.ndarray) else workspace.device.read(seeds)
         runs.check(walks, seeds_here, "seeds")
-    lists = _Lists.of(workspace.device, topology, runs)
+    lists = _WalkLists.of(workspace.device, topology, runs)
     picker = _VisitPicker(
         walks,
         _Settings.of(walks, topology, weighted=weighted),
@@ -177,7 +177,7 @@ class _Settings(NamedTuple):
         return cls(walks.length, walks.num_walks, walks.end_below, walks.restart_below, table)
 
 
-class _Lists(NamedTuple):
+class _WalkLists(NamedTuple):
     """``RunLists`` of ``kernels/random_walk/walk_lists.h``."""
 
     ptr: torch.Tensor | Mapped
@@ -185,7 +185,7 @@ class _Lists(NamedTuple):
     round: int
 
     @classmethod
-    def of(cls, device: Device, topology: Topology, runs: WalkRuns | None) -> _Lists:
+    def of(cls, device: Device, topology: Topology, runs: WalkRuns | None) -> _WalkLists:
         """Of whole lists: runs that have the nodes' own numbers."""
         if runs is None:
             return cls(topology.indptr, device.put(np.array([0, 1])), 1)
@@ -214,7 +214,7 @@ class _VisitPicker:
         self,
         walks: Walks,
         settings: _Settings,
-        lists: _Lists,
+        lists: _WalkLists,
         num_neighbors: int,
         include_self: bool,
         normalize: bool,

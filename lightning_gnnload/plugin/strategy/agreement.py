@@ -164,7 +164,7 @@ def _with_drawing(decision: RoleDecision, times: StageTimes, on_host: StageTimes
         return by_device
     threads = on_host.sampler_threads
     by_host = _with_samplers(replace(decision, stages=on_host, host_threads=threads), job)
-    every_ms = [each.every_ms for each in (by_device, by_host)]
+    every_ms = [decision.every_ms for decision in (by_device, by_host)]
     text = (
         f"a batch is made in {by_device.sample_ms:.1f} ms where a sampler's device draws, in {by_host.sample_ms:.1f} "
         f"ms where {threads} thread{'s' * (threads != 1)} of the host do, so "
