@@ -51,7 +51,7 @@ def sample_labor(
     Source: Balin & Catalyurek, "Layer-neighbor sampling" (NeurIPS'23), section 3; ``kernels/sample_labor``.
     """
     # None where edges have types that the graph's lists are not divided by: each list is drawn from as a whole.
-    lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
+    lists = topology.lists or topology.whole_lists(workspace.device)
     if lists.is_untyped:
         fanouts = np.array(check_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
     table = check_typed_fanouts(np.asarray(fanouts), lists.num_edge_types, lists.is_untyped, key)
