@@ -200,8 +200,6 @@ class FeatureCache:
         """The reason why a device cannot hold the cache; None where it can."""
         rule = rule_of(self.policy)
         if rule is not None and rule.admit is not None:
-            if self.share == "partitioned":
-                return "ranks share what evicts in the machine's memory alone"
             if rule.device_slot_bytes is not None:
                 return None
             on_devices = ", ".join(repr(name) for name, row in RULES.items() if row.device_slot_bytes)

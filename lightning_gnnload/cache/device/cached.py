@@ -44,6 +44,15 @@ class CachedFeatures(DeviceFeatures):
         else:
             self._missed.fetch(table.location, ids, out, meanwhile=gather)
 
+    def _from_shards(self, counts: np.ndarray, num_shards: int, own_shard: int) -> Reads:
+        """Returns the reads of a cache in shards, of which this rank has filled one, -1: none; and those behind."""
+        hits = counts[:num_shards]
+        from_own = int(hits[own_shard]) if own_shard >= 0 else 0
+        reads = [self._from(self.tier, from_own)] if num_shards else []
+        if num_shards > (own_shard >= 0):
+            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
+        return (*reads, *self._behind(counts))
+
     def _behind(self, counts: np.ndarray) -> Reads:
         return (self._from("memory", int(counts[-1])),) if self._missed is None else self._missed.reads()
 
@@ -79,12 +88,7 @@ class StaticFeatures(CachedFeatures):
         self._gather_from(self._table, ids, out)
 
     def _reads(self, counts: np.ndarray) -> Reads:
-        hits, own_shard = counts[: len(self._shards.num_rows)], self._shards.own_shard
-        from_own = int(hits[own_shard]) if own_shard >= 0 else 0
-        reads = [self._from(self.tier, from_own)] if len(hits) else []
-        if len(hits) > (own_shard >= 0):
-            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
-        return (*reads, *self._behind(counts))
+        return self._from_shards(counts, len(self._shards.num_rows), self._shards.own_shard)
 
     def __repr__(self) -> str:
         num_rows = self._shards.num_rows

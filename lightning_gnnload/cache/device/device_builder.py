@@ -16,6 +16,7 @@ from lightning_gnnload.cache.cache import FeatureCache, cached_bytes
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
 from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
 from lightning_gnnload.cache.device.memory_use import shrinking
+from lightning_gnnload.cache.device.partitioned import open_partitioned
 from lightning_gnnload.cache.device.shards import Shards, fill_device_shard, fill_private_shard, map_rows
 from lightning_gnnload.cache.device.shared_shards import fill_shared_shards
 from lightning_gnnload.cache.peers import PeerGroup
@@ -27,6 +28,7 @@ from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.partitioned_cache import Parts
 from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload
 
@@ -40,6 +42,7 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
     """
 
     where = " on devices"
+    evicts_together = True
 
     def __init__(
         self,
@@ -89,6 +92,8 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         together = self._shares_rows(table, ratio, capacity, share, room)
         # Shared rows are there once, but each rank's device has its own location table.
         once = replace(table, copies=1, indices=table.copies)
+        if table.slot_bytes:  # what evicts has a table of slots as well, divided among the ranks
+            once = replace(once, slot_bytes=Parts.slot_bytes(table.row_bytes), indices=table.copies + 1)
         try:
             allowed = budget(once if together else table, ratio, capacity, room)
         except CacheConfigError as error:
@@ -101,7 +106,8 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
 
     def _shares_rows(self, table: Table, ratio: float | None, capacity: int | None, share: str, room: int) -> bool:
         """Whether each row is there once. Where every device has room for all rows, a copy in each is read faster."""
-        if self.runtime is None or share == "replicated":
+        # What evicts is each rank's own unless settings say otherwise: it has not run over several devices yet.
+        if self.runtime is None or share == "replicated" or (share == "auto" and table.slot_bytes):
             return False
         if share != "auto" or ratio not in (None, 1):
             return True
@@ -119,6 +125,10 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
     def open_evicting(
         self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool
     ) -> DeviceFeatures:
+        if together:
+            assert self.peers is not None, "a rank alone shares with nobody"
+            assert self.runtime is not None, "as above"
+            return open_partitioned(self.store, num_rows, self.device, self.peers, self.runtime, self.backing, tier)
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
     def open_ranked(
