@@ -61,9 +61,7 @@ MEMORIES: dict[int, torch.Tensor] = {}
 """By address, for tests that look into them."""
 
 
-def ranks(
-    count: int, num_slots: int, row_bytes: int = 12, device: Callable[[int], Device] | None = None
-) -> list[Rank]:
+def ranks(count: int, num_slots: int, row_bytes: int = 12, device: Callable[[int], Device] | None = None) -> list[Rank]:
     """Ranks of a cache whose memory is unwritten at first, as a device's is."""
     rows = np.random.default_rng(num_slots).integers(0, 256, (NUM_NODES, row_bytes), dtype=np.uint8)
     devices = [(device or (lambda rank: EmulatedDevice(seed=rank, num_processors=2)))(rank) for rank in range(count)]
