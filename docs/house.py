@@ -42,8 +42,9 @@ class Room:
 
 # From the top down. A layer may import those below it; .importlinter enforces it.
 WINGS = [
-    Room("commands", "gnnload fit, predict, build, infer, plan, pack, preaggregate, doctor ...", 0, 0, 4),
-    Room("planning", "measures a run before it begins", 0, 4, 2),
+    Room("commands", "gnnload fit, predict, build, infer, plan, doctor ...", 0, 0, 2),
+    Room("planning", "measures a run before it begins", 0, 2, 2),
+    Room("device_report", "what a GPU does, beside an H200", 0, 4, 2),
     Room("strategy", "FactoredStrategy: roles, ranks, launching", 1, 0, 4),
     Room("monitor", "where the time of a step goes", 1, 4, 2),
     Room("gradients", "late gradients, idle samplers that train", 2, 0, 2),

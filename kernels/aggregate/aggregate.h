@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "dropout/floats.h"
+#include "common/floats.h"
 
 namespace lg {
 
@@ -23,17 +23,6 @@ struct AggregateRequest {
 
 // Throws GraphFormatError for a block that is none, or a source that is outside of [0, num_src).
 void check_block(const AggregateRequest& request);
-
-template <class T>
-struct Accumulator {
-  using type = float;
-};
-template <>
-struct Accumulator<double> {
-  using type = double;
-};
-template <class T>
-using Wide = typename Accumulator<T>::type;
 
 // Fewer numbers a thread, and starting it takes what it saves.
 constexpr int64_t kThreadNumbers = int64_t(1) << 19;

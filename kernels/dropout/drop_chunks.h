@@ -1,8 +1,8 @@
 // drop_chunks.h: what decides about an element, and dropping element by element.
 #pragma once
 
+#include "common/floats.h"
 #include "dropout/dropout.h"
-#include "dropout/floats.h"
 
 namespace lg {
 

@@ -4,15 +4,14 @@
 // Here a block has a byte of bits: bit 2 k + h is for its element of word k, half h.
 #include "common/cuda/kernel.h"
 #include "common/cuda/state.h"
+#include "common/floats.h"
 #include "dropout/dropout.h"
-#include "dropout/floats.h"
 
 namespace lg {
 
 template <class T>
 __device__ inline void drop_element(const T* input, T* out, int64_t i, double scale, bool keep) {
-  using Number = decltype(widen(input[i]));
-  narrow(keep ? widen(input[i]) * Number(scale) : Number(0), out + i);
+  narrow(keep ? widen(input[i]) * Wide<T>(scale) : Wide<T>(0), out + i);
 }
 
 __device__ inline int64_t element_of(int64_t block, int word, int half) {

@@ -2,7 +2,7 @@
 
 #include <vector>
 
-#include "gather_quantized/float_bits.h"
+#include "common/float_bits.h"
 #include "gather_rows/check_ids.h"
 #include "gather_rows/table_rows.h"
 

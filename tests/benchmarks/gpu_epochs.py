@@ -31,11 +31,11 @@ from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.sample import DeviceSample
+from lightning_gnnload.ops.cuda.timing import Moment
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.workload import Workload
 from tests.benchmarks import gpu_device, machine
-from tests.benchmarks.gpu_device import Moment
 from tests.benchmarks.graphs import GRAPHS
 from tests.plain_sage import GraphSAGE
 

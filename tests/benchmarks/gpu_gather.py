@@ -16,6 +16,7 @@ import torch
 from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.timing import timed_ms
 from tests.benchmarks import gpu_device, machine
 from tests.benchmarks.errors import BenchmarkError, Unavailable
 
@@ -94,7 +95,7 @@ def measure(case: Case, num_turns: int) -> tuple[dict[str, float], dict[str, str
     rates, missing = {}, {}
     for name, way in case.ways.items():
         try:
-            ms = gpu_device.timed_ms(case.device, way, num_turns)
+            ms = timed_ms(case.device, way, num_turns)
         except Unavailable as reason:
             missing[name] = str(reason)
             continue

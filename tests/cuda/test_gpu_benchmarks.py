@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 import torch
 
+from lightning_gnnload.plugin.device_report.sampling import measure_sampling, random_topology
 from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
 from tests.benchmarks.growth_graph import GrowthGraph
 from tests.integration.scripts.toy import toy_data
@@ -16,15 +17,7 @@ from .emulated import EmulatedDevice
 
 def test_sampling():
     device = EmulatedDevice()
-    topology = gpu_sampling.random_topology(device, 2000, 20_000)
-    assert topology.num_edges == pytest.approx(20_000, rel=0.1)
-    assert int(topology.indices.max()) < 2000
-    figures = gpu_sampling.measure(device, topology, 20, [3, 2], num_turns=2)
-    assert 20 < figures.num_nodes <= 20 * (1 + 3 + 8)
-    assert figures.num_edges <= figures.num_dst * 3
-    assert {"number_nodes/relabel", "sample_neighbors/pick_edges"} <= figures.kernels_ms.keys()
-    of_draws = {"sample_neighbors/count_edges", "sample_neighbors/pick_edges"}
-    assert figures.sampling_ms == pytest.approx(sum(figures.kernels_ms[name] for name in of_draws))
+    figures = measure_sampling(device, random_topology(device, 2000, 20_000), 20, [3, 2], num_turns=1)
     known = replace(figures, num_edges=6e6, num_dst=0, device_ms=2.0, kernels_ms={"sample_neighbors/pick_edges": 1.0})
     # 3 and 6 G edges a second, of 44 bytes each: 132 and 264 GB/s.
     page = gpu_sampling.report(known, reads_per_s=30e9, bytes_per_s=330e9)

@@ -4,7 +4,7 @@
 
 #include <cmath>
 
-#include "dropout/floats.h"
+#include "common/floats.h"
 #include "fuzz/exact.h"
 #include "fuzz/target.h"
 

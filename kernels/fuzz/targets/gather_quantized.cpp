@@ -2,9 +2,9 @@
 // else; one bad id or position, and nothing is written.
 #include "gather_quantized/gather_quantized.h"
 
+#include "common/float_bits.h"
 #include "fuzz/graphs.h"
 #include "fuzz/target.h"
-#include "gather_quantized/float_bits.h"
 
 namespace lg::fuzz {
 

@@ -1,8 +1,8 @@
-// floats.h: the numbers that dropout takes. Those of 16 bits are widened to float32, and rounded to
-// nearest, ties to even; a NaN becomes the plain one, as torch has it.
+// floats.h: numbers that rows are of. Those of 16 bits are widened to float32, and rounded to nearest,
+// ties to even; a NaN becomes the plain one, as torch has it.
 #pragma once
 
-#include "gather_quantized/float_bits.h"
+#include "common/float_bits.h"
 
 namespace lg {
 
@@ -13,7 +13,6 @@ struct BFloat16 {
   uint16_t bits;
 };
 
-// What products are computed in.
 LG_HD double widen(double value) { return value; }
 LG_HD float widen(float value) { return value; }
 LG_HD float widen(BFloat16 value) { return float_of(uint32_t(value.bits) << 16); }
@@ -24,6 +23,10 @@ LG_HD float widen(Float16 value) {
   if (size < 0x400) return float_of(sign | bits_of(float(size) * kLast));
   return float_of(sign | ((size << 13) + (uint32_t(127 - 15) << 23)));
 }
+
+// What products and sums are computed in.
+template <class T>
+using Wide = decltype(widen(T()));
 
 LG_HD void narrow(double value, double* to) { *to = value; }
 LG_HD void narrow(float value, float* to) { *to = value; }
