@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 from typing import Any, NamedTuple
 
 import torch
@@ -43,10 +44,8 @@ class Parts(NamedTuple):
         """
         num_places = max(num_slots // _PLACES_SHARE, 1)
         sizes = (_HEADER_BYTES, -(-num_nodes // num_ranks) * 4, num_places * 8, num_places * row_bytes)
-        begins = [0]
-        for size in sizes:
-            begins.append(-(-(begins[-1] + size) // _ALIGNMENT) * _ALIGNMENT)
-        return cls(num_places, *begins[1:], begins[-1] + num_slots * row_bytes)
+        slots_at, ids_at, sent_rows_at, rows_at = accumulate(-(-size // _ALIGNMENT) * _ALIGNMENT for size in sizes)
+        return cls(num_places, slots_at, ids_at, sent_rows_at, rows_at, rows_at + num_slots * row_bytes)
 
     @staticmethod
     def slot_bytes(row_bytes: int) -> int:
