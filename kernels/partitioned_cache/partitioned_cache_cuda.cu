@@ -3,13 +3,14 @@
 //
 // Each rank writes to its own memory alone, and no lock is taken. What must not be read in halves is
 // protected by turns instead. A rank is inside from enter() to leave(), and its turn is odd meanwhile.
-// A slot is cleared first, so that whoever enters from then on cannot find it; it is written in a later
-// batch, when every rank that was inside as this one looked has left since. The outbox, in which a rank
-// lays the rows that it has missed for their owners, is withdrawn and filled again by the same rule.
+// When it has found its own rows, it clears as many slots as it expects to need, so that whoever enters
+// from then on cannot find them; they are written when the batch is gathered, if every rank that was
+// inside at the clearing has left since. The outbox, in which a rank lays the rows that it has missed
+// for their owners, is withdrawn and filled again by the same rule.
 // Where a rank stays inside, nothing is admitted: waiting changes what is cached, never a row.
 //
-// A batch is enter(), locate(), gather_tiered() by the locations, post(), claim(), list_incoming(), admit()
-// and leave(). If it fails after enter(), leave() alone has to follow.
+// A batch is enter(), locate(), clear_next(), gather_tiered() by the locations, post(), claim(),
+// list_incoming(), admit() and leave(). If it fails after enter(), leave() alone has to follow.
 // Source: BGL (NSDI'23), section 3.2.3, which queues the operations for a thread of each device instead;
 // McKenney and Slingwine, "Read-copy update", 1998, whose grace period is that of a slot here.
 #include "common/cuda/kernel.h"
@@ -35,11 +36,12 @@ struct Progress {
   Word given;             // admissions so far: the next is to slot given % num_slots
   Word cleared;           // slots up to this one are cleared, counted like `given`
   Word free;              // slots up to this one may be written
-  Word cleared_next;      // `cleared` after this batch
+  Word wanted;            // slots that the last batch could have used
   Word admitted;          // in this batch
   Word passed;            // whether ranks that were inside have left: 0: not asked yet, kYes or kNo
   Word filled;            // times that the outbox was filled
-  Word turns[kMaxRanks];  // of the others, when this rank entered
+  Word blocks;            // that have cleared their part
+  Word turns[kMaxRanks];  // of the others, at the clearing
   Word counts[kMaxRanks];  // rows in the outboxes that it has not looked at before
   Word seen[kMaxRanks];    // `sent` of the outboxes that it has looked at
 };
@@ -139,18 +141,14 @@ __global__ void enter(Group group) {
     own->turn = own->turn + 1;
     own->sent = progress->filled << kSentBits;  // withdrawn
     progress->passed = progress->admitted = 0;
-    progress->cleared_next = progress->cleared;
+    progress->blocks = 0;
     progress->counts[group.rank] = 0;
   }
-  // Whoever is seen outside by the loads below will see what this rank has cleared and withdrawn: either
-  // its turn comes before this fence for all, or this fence before its turn.
-  __threadfence_system();
+  __threadfence_system();  // the turn comes before all that is read in it
   __syncwarp();
   const int rank = int(threadIdx.x);
   if (rank < group.num_ranks && rank != group.rank) {
-    const Header* const other = header_of(group, rank);
-    progress->turns[rank] = other->turn;
-    const Word sent = other->sent;
+    const Word sent = header_of(group, rank)->sent;
     const Word count = sent & ((Word(1) << kSentBits) - 1), places = Word(group.num_places);
     const bool is_new = count > 0 && sent != progress->seen[rank];
     // Bounded, as another process has written it.
@@ -172,7 +170,36 @@ __global__ void locate(Group group, const int64_t* ids, int64_t count) {
   __threadfence_system();  // the rows of slots that were found are there for the next kernel
 }
 
-// Whether all ranks that were inside when this one entered have left since; the same in all blocks.
+// Clears as many slots as the last batch could have used, unless they are. Then looks who is inside.
+__global__ void clear_next(Group group) {
+  Progress* const progress = progress_of(group);
+  volatile int32_t* const slots = slots_of(group, group.rank);
+  const Word cleared = progress->cleared, end = progress->given + progress->wanted;
+  for (int64_t turn = int64_t(cleared) + thread_of_grid(); turn < int64_t(end);
+       turn += threads_of_grid()) {
+    int64_t* const node = group.node_of + turn % group.num_slots;
+    if (*node >= 0) slots[*node / group.num_ranks] = -1;
+    *node = -1;
+  }
+  __threadfence_system();
+  __syncthreads();
+  __shared__ bool is_last;
+  if (threadIdx.x == 0) {
+    is_last = atomicAdd(&progress->blocks, Word(1)) == Word(gridDim.x) - 1;
+    // Whoever is seen outside below will see what all blocks have cleared, and the outbox withdrawn: either
+    // its turn comes before this fence for all, or this fence before its turn.
+    __threadfence_system();
+  }
+  __syncthreads();
+  if (!is_last) return;
+  if (threadIdx.x == 0 && end > cleared) progress->cleared = end;
+  const int rank = int(threadIdx.x);
+  if (rank < group.num_ranks && rank != group.rank) {
+    progress->turns[rank] = header_of(group, rank)->turn;
+  }
+}
+
+// Whether all ranks that were inside at the clearing have left since; the same in all blocks.
 __device__ inline bool block_has_passed(const Group& group) {
   Progress* const progress = progress_of(group);
   const int rank = int(threadIdx.x);
@@ -261,29 +288,21 @@ __global__ void __launch_bounds__(kScanThreads)
     if ((tile + 1) * kScanThreads >= count && threadIdx.x == 0) {
       const int64_t admitted = before + sum.total;
       progress->admitted = Word(admitted < most ? admitted : most);
+      progress->wanted = Word(admitted < group.num_places ? admitted : group.num_places);
     }
   }
 }
 
-//   out  rows and slots of this rank, node_of; the next slots are cleared, progress.cleared_next
+//   out  rows and slots of this rank, node_of
 template <class Vector>
 __global__ void __launch_bounds__(kMoveThreads)
     admit(Group group, Incoming incoming, MoveShape shape) {
-  Progress* const progress = progress_of(group);
+  const Progress* const progress = progress_of(group);
   const int64_t row_bytes = int64_t(shape.row_vectors) * int64_t(sizeof(Vector));
   const int64_t num_slots = group.num_slots, given = int64_t(progress->given);
-  const int64_t count = int64_t(progress->admitted), cleared = int64_t(progress->cleared);
+  const int64_t count = int64_t(progress->admitted);
   uint8_t* const rows = memory_of(group, group.rank) + group.rows_at;
   volatile int32_t* const slots = slots_of(group, group.rank);
-  // Not beyond a round, where the rows of this batch are.
-  const int64_t wanted = given + count + group.num_places, round = given + num_slots;
-  const int64_t end = wanted < round ? wanted : round;
-  if (thread_of_grid() == 0 && end > cleared) progress->cleared_next = Word(end);
-  for (int64_t turn = cleared + thread_of_grid(); turn < end; turn += threads_of_grid()) {
-    const int64_t node = group.node_of[turn % num_slots];
-    if (node >= 0) slots[node / group.num_ranks] = -1;
-    group.node_of[turn % num_slots] = -1;
-  }
   const auto take = [&](int64_t m) {
     const int64_t slot = (given + m) % num_slots;
     RowMove move{nullptr, nullptr};
@@ -309,7 +328,6 @@ __global__ void leave(Group group) {
   const bool passed = progress->passed == kYes;
   if (passed) progress->free = progress->cleared;
   progress->given += progress->admitted;
-  progress->cleared = progress->cleared_next;
   __threadfence_system();  // the outbox's rows come before its word, and all that was read before the turn ends
   if (passed) own->sent = ++progress->filled << kSentBits | progress->counts[group.rank];
   __threadfence_system();
@@ -319,6 +337,7 @@ __global__ void leave(Group group) {
 }  // namespace lg
 
 LG_INSTANTIATE(clear_slots)
+LG_INSTANTIATE(clear_next)
 LG_INSTANTIATE(enter)
 LG_INSTANTIATE(locate)
 LG_INSTANTIATE(post<uint4>)

@@ -267,17 +267,21 @@ def open_all(
     epoch: int = 0,
     progress: bool = True,
     allowance: Allowance | None = None,
+    num_nearer: int = 0,
 ) -> FeatureStore:
     """Opens several caches in front of each other as one store; closing it closes them and leaves ``store`` open.
 
-    ``levels`` are nearest first; their reads count as ``"cache"``, ``"cache 2"`` and so on. A row that a cache holds
+    ``levels`` are nearest first; their reads count as ``"cache"``, ``"cache 2"`` and so on, behind ``num_nearer``
+    caches of a device. A row that a cache holds
     for the whole run is in none behind it, nor is a row that the same policy renews for the same window: so together
     they hold as many rows as each has room for. Other arguments and errors as in :meth:`FeatureCache.open`.
 
     Source: DSP (PPoPP'23), section 3.2, which replicates hot features and partitions the others.
     """
-    numbers = range(1, len(levels) + 1)
-    by_tier = {"cache" if number == 1 else f"cache {number}": levels[number - 1] for number in numbers}
+    numbers = range(num_nearer + 1, num_nearer + len(levels) + 1)
+    by_tier = {
+        "cache" if number == 1 else f"cache {number}": level for number, level in zip(numbers, levels, strict=True)
+    }
     memberships = [membership and replace(membership, name=f"{membership.name}-{number}") for number in numbers]
     table = cached_bytes(store)
     opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, allowance))

@@ -84,9 +84,9 @@ class Fifo:
     """What the ranks hold by the rules, where each batch is over before the next one begins."""
 
     def __init__(self, count: int, num_slots: int) -> None:
-        self.count, self.num_slots, self.places = count, num_slots, max(num_slots // 8, 1)
+        self.count, self.num_slots, self.places = count, num_slots, max(num_slots // 4, 1)
         self.held: list[deque[int]] = [deque() for _ in range(count)]
-        self.free = [num_slots] * count
+        self.wanted = [0] * count
         self.sent: list[list[int]] = [[] for _ in range(count)]
         self.seen: list[set[tuple[int, int]]] = [set() for _ in range(count)]
         self.filled = [0] * count
@@ -95,6 +95,9 @@ class Fifo:
         """Returns the hits."""
         held = {node for nodes in self.held for node in nodes}
         missed = [node for node in ids if node not in held]
+        own = self.held[rank]
+        while own and self.num_slots - len(own) < self.wanted[rank]:
+            own.popleft()
         self.sent[rank], self.filled[rank] = missed[: self.places], self.filled[rank] + 1
         candidates = list(self.sent[rank])
         for turn in range(1, self.count):
@@ -102,16 +105,9 @@ class Fifo:
             if (other, self.filled[other]) not in self.seen[rank]:
                 self.seen[rank].add((other, self.filled[other]))
                 candidates += self.sent[other]
-        own = self.held[rank]
         new = [node for node in dict.fromkeys(candidates) if node % self.count == rank and node not in own]
-        new = new[: min(self.places, self.free[rank])]
-        # Slots are cleared ahead of need, and never those of this batch.
-        self.free[rank] -= len(new)
-        clears = max(min(self.places - self.free[rank], len(own)), 0)
-        for _ in range(clears):
-            own.popleft()
-        own.extend(new)
-        self.free[rank] += clears
+        self.wanted[rank] = min(len(new), self.places)
+        own.extend(new[: min(self.places, self.num_slots - len(own))])
         return len(ids) - len(missed)
 
 
@@ -198,7 +194,7 @@ class Turns:
 @pytest.mark.parametrize("seed", range(4))
 def test_launches_of_ranks_mix_in_any_order(seed: int) -> None:
     turns = Turns(3, seed)
-    together = ranks(3, 6, device=lambda rank: TurnTaking(rank, turns))
+    together = ranks(3, 12, device=lambda rank: TurnTaking(rank, turns))
 
     def work(rank: int) -> None:
         rng = np.random.default_rng((seed, rank))
@@ -233,27 +229,31 @@ def test_what_a_rank_has_found_stays_until_it_leaves() -> None:
     assert not before.keys() & first.cached().keys()  # they go on once it has left
 
 
-@pytest.mark.parametrize("own", [False, True])
-def test_rows_that_others_send_wait_for_whoever_is_inside(own: bool) -> None:
-    """A slot is cleared while another rank may read it; then rows come from a rank that was there before."""
-    owner, reader, early, late = ranks(4, 8)
+def test_rows_that_others_send_wait_for_whoever_is_inside() -> None:
+    owner, reader, late = ranks(3, 8)
     for _ in range(9):
-        owner.batch(np.arange(0, 64, 4))
-    owner.batch(np.array([1]))  # a slot is free for the next row
-    first = (owner if own else early).look(np.array([68]))
-    second = late.look(np.array([72]))  # no reader is there yet
-    if not own:
-        finish(early, *first)
-    asked, out = reader.look(np.arange(0, 64, 4))
-    if own:
-        finish(owner, *first)
-    else:
-        owner.batch(np.array([1]))
-    finish(late, *second)
-    assert 68 in owner.cached()
+        owner.batch(np.arange(0, 48, 3))
+    sending = late.look(np.array([72]))  # sees no reader yet
+    asked, out = reader.look(np.arange(0, 48, 3))
+    finish(late, *sending)
     for _ in range(3):
         owner.batch(np.array([1]))
     assert 72 not in owner.cached()
+    reader.gather(asked, out)
+    assert reader.hits[0] > 0
+    reader.slots.leave()
+
+
+def test_who_enters_before_slots_are_cleared_may_read_them() -> None:
+    owner, reader = ranks(2, 8)
+    for _ in range(9):
+        owner.batch(np.arange(0, 32, 2))
+    ids = owner.device.put(np.array([68]))
+    owner.slots.enter()
+    asked, out = reader.look(np.arange(0, 32, 2))
+    owner.slots.locate(ids)
+    finish(owner, ids, owner.device.empty(12, torch.uint8).view(1, 12))
+    assert 68 not in owner.cached()
     reader.gather(asked, out)
     assert reader.hits[0] > 0
     reader.slots.leave()

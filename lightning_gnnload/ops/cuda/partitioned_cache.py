@@ -20,8 +20,8 @@ from .tiers import TieredTable, list_missed
 
 _HEADER_BYTES = 256
 _ALIGNMENT = 256  # of the parts of a rank's memory
-_PLACES_SHARE = 8  # slots to a place of the outbox
-_PROGRESS_WORDS = 7 + 3 * MAX_SHARDS
+_PLACES_SHARE = 4  # slots to a place of the outbox
+_PROGRESS_WORDS = 8 + 3 * MAX_SHARDS
 
 
 class Parts(NamedTuple):
@@ -40,7 +40,7 @@ class Parts(NamedTuple):
 
         Example:
             >>> Parts.of(num_nodes=1000, num_slots=64, row_bytes=100, num_ranks=4)
-            Parts(num_places=8, slots_at=256, ids_at=1280, sent_rows_at=1536, rows_at=2560, num_bytes=8960)
+            Parts(num_places=16, slots_at=256, ids_at=1280, sent_rows_at=1536, rows_at=3328, num_bytes=9728)
         """
         num_places = max(num_slots // _PLACES_SHARE, 1)
         sizes = (_HEADER_BYTES, -(-num_nodes // num_ranks) * 4, num_places * 8, num_places * row_bytes)
@@ -57,7 +57,7 @@ class Parts(NamedTuple):
         """Returns for how many rows the memory of one of so many ranks has room, none where it is too small.
 
         Example:
-            >>> Parts.slots_in(8960, num_nodes=1000, row_bytes=100, num_ranks=4)
+            >>> Parts.slots_in(9728, num_nodes=1000, row_bytes=100, num_ranks=4)
             64
         """
         most = range(num_bytes // max(row_bytes, 1) + 1)
@@ -73,7 +73,7 @@ class PartitionedSlots:
     :meth:`leave`, which has to follow in any case. Rows that the batch missed are laid out for their owners, which
     admit them in batches of theirs, in turn; no rank writes to another's memory. A slot is written when no rank can be
     reading it, however long that takes (kernels/partitioned_cache/partitioned_cache_cuda.cu): until then nothing is
-    admitted. An eighth of the rows is for those on their way, and an eighth of the slots is empty at any time.
+    admitted. A quarter of the memory of rows is for those on their way, and as many are admitted in a batch at most.
 
     ``memories`` are the addresses on this device of all ranks' memory, of :attr:`Parts.num_bytes` each; this rank's is
     cleared, which must be done before another rank enters. Rows have one byte at least. Kernels take it as ``Group``.
@@ -117,10 +117,12 @@ class PartitionedSlots:
         self._launch("enter", threads=32)
 
     def locate(self, ids: torch.Tensor) -> None:
-        """Looks up where the rows of ``ids``, int64 ``[B]``, are now; those of no node are passed over."""
+        """Looks up where the rows of ``ids``, int64 ``[B]``, are now; those of no node are passed over. Then lets others
+        no longer find the rows that are to be evicted."""
         if len(ids):
             blocks = scan_blocks(self.device, scan_tiles(len(ids)))
             self._launch("locate", blocks=blocks, ids=ids, count=len(ids))
+        self._launch("clear_next", blocks=scan_blocks(self.device, scan_tiles(self.num_places)))
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
         """Lays out for its owner what the batch has missed, and admits what others and this one have missed of this
