@@ -224,7 +224,8 @@ __device__ inline bool block_has_passed(const Group& group) {
 
 //   in   missed_ids, missed_positions  *num_missed each: what the batch has missed
 //   in   batch                         its rows, by position
-//   out  this rank's outbox, if all have passed
+//   out  this rank's outbox, if all have passed: as many as it has places for, from all over the batch,
+//        as its first nodes are its seeds, which nobody asks for again soon
 template <class Vector>
 __global__ void __launch_bounds__(kMoveThreads)
     post(Group group, const int64_t* missed_ids, const int64_t* missed_positions,
@@ -238,8 +239,10 @@ __global__ void __launch_bounds__(kMoveThreads)
   const auto take = [&](int64_t m) {
     RowMove move{nullptr, nullptr};
     if (m >= 0) {
-      *reinterpret_cast<int64_t*>(memory + group.ids_at + m * 8) = missed_ids[m];
-      move = {batch + missed_positions[m] * row_bytes, memory + group.sent_rows_at + m * row_bytes};
+      const int64_t from = m * missed / count;
+      *reinterpret_cast<int64_t*>(memory + group.ids_at + m * 8) = missed_ids[from];
+      move = {batch + missed_positions[from] * row_bytes,
+              memory + group.sent_rows_at + m * row_bytes};
     }
     move_rows<Vector>(move, shape.row_vectors);
   };

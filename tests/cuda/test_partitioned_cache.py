@@ -98,7 +98,9 @@ class Fifo:
         own = self.held[rank]
         while own and self.num_slots - len(own) < self.wanted[rank]:
             own.popleft()
-        self.sent[rank], self.filled[rank] = missed[: self.places], self.filled[rank] + 1
+        num_sent = min(len(missed), self.places)
+        self.sent[rank] = [missed[place * len(missed) // num_sent] for place in range(num_sent)]
+        self.filled[rank] += 1
         candidates = list(self.sent[rank])
         for turn in range(1, self.count):
             other = (rank + turn) % self.count
