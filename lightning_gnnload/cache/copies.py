@@ -12,9 +12,9 @@ import numpy as np
 class ReadCosts:
     """The seconds that a rank takes to gather a row: from its own memory, another rank's, and where no cache has it."""
 
-    own: float
-    peers: float
-    behind: float
+    local_s: float
+    peers_s: float
+    behind_s: float
 
 
 def rows_to_copy(visits: np.ndarray, num_ranks: int, costs: ReadCosts) -> int:
@@ -26,7 +26,8 @@ def rows_to_copy(visits: np.ndarray, num_ranks: int, costs: ReadCosts) -> int:
     other rows. Of the rows that are there once, a rank has one in R itself and asks others for the rest. So the copy of
     row C pays as long as
 
-        visits[C] (R - 1) / R (peers - own)  >  visits of the R - 1 coldest rows (behind - (own + (R - 1) peers) / R)
+        visits[C] (R - 1) / R (peers - local)  >  visits of the R - 1 coldest rows (behind - once),
+        once = (local + (R - 1) peers) / R,
 
     where the left side falls with C and the right side grows, as colder rows are given up first. Where links between
     ranks are no faster than the memory behind, all rows are copied; where ranks are on one device, none.
@@ -35,16 +36,16 @@ def rows_to_copy(visits: np.ndarray, num_ranks: int, costs: ReadCosts) -> int:
 
     Example:
         >>> visits = np.array([900.0, 90, 9, 8, 7, 6, 5, 4])
-        >>> [rows_to_copy(visits, 2, ReadCosts(own=1, peers=5, behind=behind)) for behind in (5, 50, 10_000)]
+        >>> [rows_to_copy(visits, 2, ReadCosts(1, 5, behind_s)) for behind_s in (5, 50, 10_000)]
         [4, 1, 0]
     """
     per_rank = len(visits) // num_ranks
-    once = (costs.own + (num_ranks - 1) * costs.peers) / num_ranks  # on average, of a row that is there once
+    once = (costs.local_s + (num_ranks - 1) * costs.peers_s) / num_ranks  # on average, of a row that is there once
     before = np.concatenate([[0.0], np.cumsum(visits, dtype=np.float64)])
 
     def is_too_many(copied: int) -> bool:
         cached = per_rank * num_ranks - copied * (num_ranks - 1)
         given_up = before[cached] - before[cached - (num_ranks - 1)]
-        return float(visits[copied]) * (once - costs.own) <= float(given_up) * (costs.behind - once)
+        return float(visits[copied]) * (once - costs.local_s) <= float(given_up) * (costs.behind_s - once)
 
     return bisect.bisect_left(range(per_rank), True, key=is_too_many) if num_ranks > 1 else 0

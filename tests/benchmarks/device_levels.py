@@ -32,7 +32,7 @@ from tests.benchmarks.shared_rows import CACHED, ORDERS, RANKS, Steps, hit_rates
 from tests.cuda.emulated import EmulatedDevice
 
 ROW_BYTES = 512
-H200 = ReadCosts(own=ROW_BYTES / 1612, peers=ROW_BYTES / 380, behind=ROW_BYTES / 48.5)  # ns, by GB/s
+H200 = ReadCosts(ROW_BYTES / 1612, ROW_BYTES / 380, ROW_BYTES / 48.5)  # ns, by GB/s
 MEMORIES = (0.02, 0.1)  # of all rows, on each device
 OWN_SLOT_BYTES = 8  # of a row in a cache of one device, beside itself
 
@@ -62,7 +62,7 @@ def copies(data: GraphData, epochs: list[Steps], num_ranks: int) -> Iterator[lis
             once = visits[copied:cached].sum()
             own, hits = visits[:copied].sum() + once / num_ranks, visits[:cached].sum()
             peers = hits - own
-            took = own * H200.own + peers * H200.peers + (1 - hits) * H200.behind
+            took = own * H200.local_s + peers * H200.peers_s + (1 - hits) * H200.behind_s
             yield [f"{num_ranks}", f"{share:.0%}", title, *(f"{part:.1%}" for part in (own, peers, hits)), number(took)]
 
 

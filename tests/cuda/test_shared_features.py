@@ -138,7 +138,7 @@ class Steep(CachePolicy):
 @pytest.mark.parametrize("count", [2, 3])
 @pytest.mark.parametrize("links", [1, 20, 50])
 def test_as_many_rows_are_copied_as_make_reads_cheapest(count: int, links: int) -> None:
-    limit, costs = count * N * 4 + 30 * F * 4, ReadCosts(own=1, peers=links, behind=50)
+    limit, costs = count * N * 4 + 30 * F * 4, ReadCosts(local_s=1, peers_s=links, behind_s=50)
     copied = rows_to_copy(Steep().hotness(None)[:30], count, costs)
     cached = 30 - copied * (count - 1)
     assert copied in ({1: [0], 50: [30 // count]}.get(links) or range(1, 30 // count))

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 import logging
-import threading
 
 import numpy as np
 import torch
 
-from lightning_gnnload.cache.device.cached import CachedFeatures
+from lightning_gnnload.cache.device.cached import EvictingFeatures
 from lightning_gnnload.cache.device.linked_memory import LinkedMemory
 from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.features import FeatureStore, Reads
 from lightning_gnnload.errors import CacheTooSmallError
-from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
+from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.partitioned_cache import PartitionedSlots, Parts
+from lightning_gnnload.ops.cuda.rows import AS_BYTES
 from lightning_gnnload.ops.cuda.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 
 
-class PartitionedFeatures(CachedFeatures):
+class PartitionedFeatures(EvictingFeatures):
     """A first-in-first-out cache over the devices of several ranks, each of which holds the nodes whose id is its
     number modulo theirs; batches of a rank take turns, on whatever stream, and those of different ranks need not.
 
@@ -47,26 +47,19 @@ class PartitionedFeatures(CachedFeatures):
         )
         super().__init__(device, store, backing, tier)
         self._memory = memory
-        self._turn = threading.Lock()
-        self._last: Event | None = None
 
     def close(self) -> None:
         super().close()  # first, as it waits for kernels that may still read the memory
         self._memory.close()
 
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        # The lock orders the launches, the event their streams: a rank has one turn at a time.
-        with self._turn:
-            if self._last is not None:
-                self._last.wait()
-            self._slots.enter()
-            try:
-                self._slots.locate(ids)
-                self._gather_from(self._slots.table, ids, out)
-                self._slots.admit(ids, out)
-            finally:  # a rank that stays inside would keep the others from admitting rows
-                self._slots.leave()
-                self._last = self.device.record()
+    def _take_turn(self, ids: torch.Tensor, rows: torch.Tensor) -> None:
+        self._slots.enter()
+        try:
+            self._slots.locate(ids)
+            self._gather_from(self._slots.table, ids, rows, AS_BYTES)
+            self._slots.admit(ids, rows)
+        finally:  # a rank that stays inside would keep the others from admitting rows
+            self._slots.leave()
 
     def _reads(self, counts: np.ndarray) -> Reads:
         return self._from_shards(counts, self._slots.num_ranks, self._slots.rank)

@@ -37,34 +37,35 @@ def measured_costs(
     row_bytes = store.row_bytes
     count = max(min(_PROBE_BYTES // max(row_bytes, 1), device.num_processors * _PROBE_ROWS_A_PROCESSOR), 1)
     memory = LinkedMemory(device, peers, runtime, "the probe of links")
-    own = others = behind = -1.0  # unknown
+    local_s = peers_s = behind_s = -1.0  # unknown
     try:
         memory.probe()
         try:
             count = memory.take(count * row_bytes) // row_bytes
-            probe = _Probe(device, memory.shards.addresses, count, row_bytes)
+            timer = _RowTimer(device, memory.shards.addresses, count, row_bytes)
             own_shard, num_shards = memory.shards.own_shard, len(memory.shards.addresses)
-            own = probe.seconds_in(np.array([own_shard]))
+            local_s = timer.seconds_in(np.array([own_shard]))
             if num_shards > 1:
-                others = probe.seconds_in(np.delete(np.arange(num_shards), own_shard))
+                peers_s = timer.seconds_in(np.delete(np.arange(num_shards), own_shard))
             if backing is not None:
-                behind = probe.seconds_behind(backing)
+                behind_s = timer.seconds_behind(backing)
         except DeviceMemoryError:
             pass  # the others learn it by the values below
-        values = [value.fields for value in peers.all_gather({"own": own, "others": others, "behind": behind})]
+        values = [value.fields for value in peers.all_gather({"local": local_s, "peers": peers_s, "behind": behind_s})]
     except BaseException as error:
         peers.abort(error)  # before close(), which waits for other ranks, which wait for this one
         memory.shards.close()
         raise
     memory.shards.close()
-    own, others, behind = (
+    local_s, peers_s, behind_s = (
         -1.0 if min(seconds) < 0 else max(seconds)
-        for seconds in ([float(fields[name]) for fields in values] for name in ("own", "others", "behind"))
+        for seconds in ([float(fields[name]) for fields in values] for name in ("local", "peers", "behind"))
     )
-    return ReadCosts(own, others, behind) if min(own, others, behind) >= 0 else None
+    costs = ReadCosts(local_s, peers_s, behind_s)
+    return costs if min(local_s, peers_s, behind_s) >= 0 else None
 
 
-class _Probe:
+class _RowTimer:
     """Gathers rows at random from shards of ``count`` rows, whatever is there, or from behind them."""
 
     def __init__(self, device: Device, addresses: list[int], count: int, row_bytes: int) -> None:
@@ -76,8 +77,8 @@ class _Probe:
     def seconds_in(self, shards: np.ndarray) -> float:
         """Times a row of these shards, which are read in equal parts."""
         device, count = self.device, self.count
-        places = self.draw.choice(shards, count) << ops.SLOT_BITS | self.draw.integers(count, size=count)
-        location, ids = device.put(places.astype(np.int32)), device.put(np.arange(count))
+        locations = self.draw.choice(shards, count) << ops.SLOT_BITS | self.draw.integers(count, size=count)
+        location, ids = device.put(locations.astype(np.int32)), device.put(np.arange(count))
         table = TieredTable.of(device, location, self.addresses, [count] * len(self.addresses), self.row_bytes)
         return self._seconds(lambda: gather_tiered(device, table, ids, self.out, self.counts, self.error))
 

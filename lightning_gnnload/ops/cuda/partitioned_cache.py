@@ -117,8 +117,8 @@ class PartitionedSlots:
         self._launch("enter", threads=32)
 
     def locate(self, ids: torch.Tensor) -> None:
-        """Looks up where the rows of ``ids``, int64 ``[B]``, are now; those of no node are passed over. Then lets others
-        no longer find the rows that are to be evicted."""
+        """Looks up where the rows of ``ids``, int64 ``[B]``, are now; those of no node are passed over. From then on,
+        others do not find the rows that are to be evicted."""
         if len(ids):
             blocks = scan_blocks(self.device, scan_tiles(len(ids)))
             self._launch("locate", blocks=blocks, ids=ids, count=len(ids))
@@ -135,7 +135,7 @@ class PartitionedSlots:
             )
         missed_ids, positions = (device.empty(max(count, 1), torch.int64) for _ in range(2))
         num_missed = list_missed(device, self.location, ids, missed_ids, positions)
-        shape = move_shape(device, self.num_places, self.row_bytes, self._alignment, batch.data_ptr())
+        shape = move_shape(device, self.num_places, self.row_bytes, batch.data_ptr(), to=self._alignment)
         self._launch(
             "post",
             (shape.vector,),
@@ -152,7 +152,7 @@ class PartitionedSlots:
         self._launch("claim", blocks=blocks)
         words = device.zeros(1 + tiles, torch.int64)
         self._launch("list_incoming", blocks=blocks, row_bytes=self.row_bytes, incoming=self._incoming, words=words)
-        shape = move_shape(device, self.num_places, self.row_bytes, self._alignment)
+        shape = move_shape(device, self.num_places, self.row_bytes, self._alignment, to=self._alignment)
         self._launch("admit", (shape.vector,), blocks=shape.blocks, incoming=self._incoming, shape=shape)
 
     def leave(self) -> None:

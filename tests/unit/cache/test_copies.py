@@ -10,8 +10,12 @@ from lightning_gnnload.cache.copies import ReadCosts, rows_to_copy
 def cost_of(visits: np.ndarray, num_ranks: int, costs: ReadCosts, copied: int) -> float:
     """What one rank's reads take, row by row."""
     cached = copied + (len(visits) // num_ranks - copied) * num_ranks
-    once = (costs.own + (num_ranks - 1) * costs.peers) / num_ranks
-    return costs.own * visits[:copied].sum() + once * visits[copied:cached].sum() + costs.behind * visits[cached:].sum()
+    once = (costs.local_s + (num_ranks - 1) * costs.peers_s) / num_ranks
+    return (
+        costs.local_s * visits[:copied].sum()
+        + once * visits[copied:cached].sum()
+        + costs.behind_s * visits[cached:].sum()
+    )
 
 
 def test_no_other_number_is_cheaper() -> None:
