@@ -41,6 +41,7 @@ FILES = {
     "cuda/test_labor.py": "law",
     "cuda/test_neighbors.py": "law",
     "cuda/test_packing.py": "law",
+    "cuda/test_partitioned_cache.py": "law",
     "cuda/test_placement.py": "law",
     "cuda/test_rehearsal.py": "law",
     "cuda/test_sampler_device.py": "law",
