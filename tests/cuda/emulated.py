@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -28,7 +28,7 @@ from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 from . import host_build
 from .allocator import Allocator
 from .fakes import FakeRuntime
-from .streams import Span, Streams
+from .streams import HOST_MEMORY, Span, Streams
 from .torch_work import TorchWork
 
 MAX_SHARED_BYTES = 48 << 10
@@ -88,7 +88,7 @@ class EmulatedDevice:
         self.streams = Streams()
         self.memory = Allocator(memory_bytes, self.streams)
         self._runtime = FakeRuntime()
-        self._host_memory = HostMemory(self._runtime, nullcontext)
+        self._host_memory = HostMemory(self._runtime, self._idle)
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
@@ -178,10 +178,17 @@ class EmulatedDevice:
     def free_bytes(self) -> int:
         return self.memory.free_bytes()
 
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        self.synchronize()
+        yield
+
     def _memory_of(self, value: Any) -> torch.Tensor | Span | None:
-        """What a pointer leads to, if it is the device's."""
+        """What a pointer leads to, if it is the device's or mapped."""
         if isinstance(value, torch.Tensor):
             return value
+        if isinstance(value, Mapped):
+            return Span(HOST_MEMORY, value.address, value.address + value.tensor.nbytes)
         return self.memory.span(value) if isinstance(value, int) and value else None
 
     def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
