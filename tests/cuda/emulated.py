@@ -89,6 +89,7 @@ class EmulatedDevice:
         self.memory = Allocator(memory_bytes, self.streams)
         self._runtime = FakeRuntime()
         self._host_memory = HostMemory(self._runtime, self._idle)
+        self._mapped: dict[int, int] = {}  # where each array that was mapped begins and ends
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
@@ -150,7 +151,9 @@ class EmulatedDevice:
         return tensor.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        return self._host_memory.map(array)
+        mapped = self._host_memory.map(array)
+        self._mapped[mapped.address] = mapped.address + mapped.tensor.nbytes
+        return mapped
 
     def copy_from_host(self, array: np.ndarray) -> torch.Tensor:
         """Copies pageable memory, as a user's ``.to(device)`` does, which fails where others have registered a part."""
@@ -189,7 +192,10 @@ class EmulatedDevice:
             return value
         if isinstance(value, Mapped):
             return Span(HOST_MEMORY, value.address, value.address + value.tensor.nbytes)
-        return self.memory.span(value) if isinstance(value, int) and value else None
+        if not isinstance(value, int) or not value:
+            return None
+        ends = [end for begin, end in self._mapped.items() if begin <= value < end]
+        return Span(HOST_MEMORY, value, max(ends)) if ends else self.memory.span(value)
 
     def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
         found = self._instantiations.get((op, kernel, types))

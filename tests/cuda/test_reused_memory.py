@@ -7,6 +7,7 @@ is read. The emulated device says so instead, at the allocation or the write tha
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -81,25 +82,32 @@ def test_a_step_reads_its_batch_however_late(device: Device, convert: Callable[[
         assert torch.equal(y.cpu(), batch.y)
 
 
-def test_a_table_that_grows_on_another_stream_is_not_given_away(device: Device) -> None:
+def test_a_table_that_grows_on_another_stream_is_not_given_away(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It belongs to this stream; the side stream enters its seed, and replaces the table for what the hops may bring,
+    while a thread takes memory on this stream."""
     graph = skewed_graph(seed=2, num_nodes=400, num_edges=3000)
     topology, numbers = topology_of(device, *graph), DeviceWorkspace(device, 400, "hash")
-    for step, count in enumerate((4, 200)):
-        seeds, key = np.arange(count), DrawKey(0, 0, step)
-        expected = graphs.sample(*graph, seeds, [3, 2], key)
-        made = device.record()
-        if step == 0:  # the first table belongs to this stream
-            sample_neighbors(numbers, topology, seeds[:1], [1], key)
-            made = device.record()
-        with device.side_stream():
-            made.wait()
-            keep_busy(device)
-            sample = sample_neighbors(numbers, topology, seeds, [3, 2], key)
-            done = device.record()
-        for _ in range(3):
-            device.zeros(64, torch.int64)  # may get what the side stream has replaced
-        done.wait()
-        assert_equal(sample, expected)
+    seeds, key, allocate = np.arange(1), DrawKey(0, 0, 1), device.empty
+    sample_neighbors(numbers, topology, seeds, [1], key)
+    made, taken = device.record(), list[Future[torch.Tensor]]()
+    with ThreadPoolExecutor(1) as other, device.side_stream():
+
+        def beside_others(count: int, dtype: torch.dtype) -> torch.Tensor:
+            taken.append(other.submit(device.zeros, 16, torch.int32))
+            taken[-1].exception()  # waits
+            return allocate(count, dtype)
+
+        monkeypatch.setattr(device, "empty", beside_others)
+        made.wait()
+        keep_busy(device)
+        sample = sample_neighbors(numbers, topology, seeds, [30, 2], key)
+        done = device.record()
+    done.wait()
+    assert_equal(sample, graphs.sample(*graph, seeds, [30, 2], key))
+    assert len(taken) > 5
+    assert not any(each.result().any() for each in taken)
 
 
 @pytest.mark.parametrize("cache", [None, FeatureCache("degree", 0.4), FeatureCache("fifo", 0.4)])
@@ -113,7 +121,8 @@ def test_closed_features_are_read_to_the_end(device: Device, cache: FeatureCache
         out = features.gather(asked)
         done = device.record()
     features.close()
-    del features
+    if cache is not None and isinstance(device, EmulatedDevice):
+        assert device.streams.is_idle  # it cannot see who reads shards, whose addresses lie on the device
     others = [device.zeros(count, torch.uint8) for count in (60, 200, 240, 600)]
     done.wait()
     assert torch.equal(out.cpu(), rows[ids])
