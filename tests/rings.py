@@ -28,9 +28,14 @@ RINGS = ("law", "matrix", "hunt")
 # By path below tests/: a folder stands for all files in it, but for those that have a line of their own.
 FILES = {
     "cuda": "matrix",
+    "cuda/test_aggregate.py": "law",
+    "cuda/test_bus_order.py": "law",
+    "cuda/test_cuda_device.py": "law",
     "cuda/test_device_batches.py": "law",
+    "cuda/test_device_driver.py": "law",
     "cuda/test_device_features.py": "law",
     "cuda/test_dynamic_cache.py": "law",
+    "cuda/test_emulated_libcuda.py": "law",
     "cuda/test_gather.py": "law",
     "cuda/test_host_memory.py": "law",
     "cuda/test_neighbors.py": "law",

@@ -162,7 +162,8 @@ __global__ void count_typed(DenseRuns<Offset> runs, Adjacency<uint32_t> times, B
   if (has_failed(batch.error)) return;
   const Lanes<kLanes> lanes;
   const int64_t groups = threads_of_grid() / kLanes;
-  for (int64_t dst = *hop.first + thread_of_grid() / kLanes; dst < *hop.num_dst; dst += groups) {
+  for (int64_t k = *hop.first + thread_of_grid() / kLanes; k < *hop.num_dst; k += groups) {
+    const int64_t dst = hop.destination(k);
     const TypedDestination<Offset> destination(runs, times, draws, asked, batch.nodes[dst],
                                                dst < asked.num_seeds);
     int64_t count = 0;
@@ -192,7 +193,8 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
   const int64_t group = thread_of_grid() / kLanes, num_groups = threads_of_grid() / kLanes;
   const int64_t num_known = *hop.num_dst;
   const PickTable earlier = table.of_group(group);
-  for (int64_t dst = *hop.first + group; dst < num_known; dst += num_groups) {
+  for (int64_t k = *hop.first + group; k < num_known; k += num_groups) {
+    const int64_t dst = hop.destination(k);
     int64_t edge = hop.starts[dst];
     if (hop.starts[dst + 1] == edge) continue;
     const TypedDestination<Offset> destination(runs, times, draws, asked, batch.nodes[dst],
@@ -259,6 +261,18 @@ __global__ void ask_along(Batch batch, Hop hop, Edges<int64_t> edges, int32_t sh
   }
 }
 
+// Takes the queries' numbers from above the nodes of a batch.
+//   out  batch.nodes   by themselves
+//   out  queries       of each node; along paths the seeds'
+__global__ void split_rows(Batch batch, Asked asked, const int64_t* num_nodes, int32_t* queries) {
+  if (has_failed(batch.error)) return;
+  for (int64_t i = thread_of_grid(); i < *num_nodes; i += threads_of_grid()) {
+    const int64_t value = batch.nodes[i];
+    queries[i] = int32_t(asked.query(asked.number(value)));
+    batch.nodes[i] = asked.node(value);
+  }
+}
+
 }  // namespace lg
 
 LG_INSTANTIATE(count_typed<uint32_t, 8>)
@@ -278,3 +292,4 @@ LG_INSTANTIATE(pick_typed<int64_t, int64_t, 8>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 16>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 32>)
 LG_INSTANTIATE(ask_along)
+LG_INSTANTIATE(split_rows)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +27,9 @@ from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
 from .allocator import Allocator
+from .emulated_libcuda import EmulatedLibcuda, image_of
 from .fakes import FakeRuntime
-from .streams import HOST_MEMORY, Span, Streams
+from .streams import DEFAULT, HOST_MEMORY, Span, Streams
 from .torch_work import TorchWork
 
 MAX_SHARED_BYTES = 48 << 10
@@ -42,6 +43,7 @@ class Instantiation:
     types: tuple[str, ...]
     arguments: KernelArguments
     launch: Any
+    handle: int = 0  # of the emulated driver, where there is one
 
     @property
     def name(self) -> str:
@@ -67,6 +69,13 @@ class EmulatedEvent:
         self._streams.wait_on_host(self._moment)
 
 
+def parameter_pointers(memory: bytes, offsets: bytes) -> Any:
+    """What leads to the parameters of a launch, which have to live as long."""
+    begin = ctypes.cast(memory, ctypes.c_void_p).value or 0
+    addresses = [begin + offset for offset in memoryview(offsets).cast("I")]
+    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
 class EmulatedDevice:
     """A :class:`~lightning_gnnload.ops.cuda.device.Device` whose memory is the host's.
 
@@ -75,11 +84,18 @@ class EmulatedDevice:
         num_processors: as told to those who size grids.
         memory_bytes: of its tensors together; more than that raises DeviceMemoryError.
         kernels: a folder of further ``.cu`` files, an operation each.
+        library: by which native code launches kernels; None: it does not.
     """
 
     def __init__(
-        self, seed: int = 0, num_processors: int = 1, memory_bytes: int = 1 << 32, kernels: Path | None = None
+        self,
+        seed: int = 0,
+        num_processors: int = 1,
+        memory_bytes: int = 1 << 32,
+        kernels: Path | None = None,
+        library: EmulatedLibcuda | None = None,
     ) -> None:
+        self.driver = None if library is None else library.driver()
         self.torch_device = torch.device("cpu")
         self.num_processors = num_processors
         self.num_reads = 0
@@ -93,6 +109,12 @@ class EmulatedDevice:
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> Instantiation:
+        return self._instantiation(op, kernel, tuple(types))
+
+    def stream(self) -> int:
+        return 0 if self.streams.current == DEFAULT else self.current_stream().stream_id
 
     def launch(
         self,
@@ -111,8 +133,7 @@ class EmulatedDevice:
             raise GnnLoadError(
                 f"{op}/{kernel}: a block wants {shared_bytes} bytes of {MAX_SHARED_BYTES} that there are."
             )
-        memory, addresses = kernel_of_types.arguments.buffer()
-        kernel_of_types.arguments.pack(memory, arguments)
+        memory = kernel_of_types.arguments.pack(arguments)
         passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.collect(arguments), strict=True))
         if mapped := [p.name for p, value in passed if isinstance(value, Mapped) and not p.is_read_only]:
             raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
@@ -122,10 +143,10 @@ class EmulatedDevice:
         # An address without its tensor leads to words that kernels of all streams count in, by atomic operations.
         self.streams.work(kernel_of_types.name, read, written)
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
-        seed = next(self._lane_seeds)
+        seed, pointers = next(self._lane_seeds), parameter_pointers(memory, kernel_of_types.arguments.offsets)
         self.num_launches += 1
         self.launched.add(kernel_of_types.name)
-        if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, addresses, error, len(error)):
+        if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, pointers, error, len(error)):
             raise GnnLoadError(f"{kernel_of_types.name}: {error.value.decode()}")
         for tensor in written:
             self.memory.check(tensor)
@@ -138,7 +159,12 @@ class EmulatedDevice:
         self.streams.work("zeros()", [], [tensor])
         return tensor
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        grown = self.empty(count, tensor.dtype)
+        grown[: len(tensor)] = tensor
+        return grown
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
         source = torch.from_numpy(np.array(array))
         tensor = self.memory.empty(source.numel(), source.dtype).reshape(source.shape).copy_(source)
         self.streams.work("put()", [], [tensor])
@@ -161,8 +187,8 @@ class EmulatedDevice:
         return self.put(array)
 
     @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        with self.streams.side(), self.watched():
+    def side_stream(self, purpose: str = "draws") -> Iterator[None]:
+        with self.streams.side(purpose), self.watched():
             yield
 
     def watched(self) -> TorchWork:
@@ -194,8 +220,10 @@ class EmulatedDevice:
             return Span(HOST_MEMORY, value.address, value.address + value.tensor.nbytes)
         if not isinstance(value, int) or not value:
             return None
+        if (own := self.memory.span(value)) is not None:
+            return own
         ends = [end for begin, end in self._mapped.items() if begin <= value < end]
-        return Span(HOST_MEMORY, value, max(ends)) if ends else self.memory.span(value)
+        return Span(HOST_MEMORY, value, max(ends)) if ends else None
 
     def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
         found = self._instantiations.get((op, kernel, types))
@@ -207,6 +235,10 @@ class EmulatedDevice:
             else:
                 path, known, source = sources.source_path(op), sources.kernels(op), sources.kernel(op, kernel)
             arguments = KernelArguments(source, types, self.torch_device)
-            found = Instantiation(source, types, arguments, host_build.load(path, checks(known)).lg_emulate_launch)
+            launch, handle = host_build.load(path, checks(known)).lg_emulate_launch, 0
+            if self.driver is not None:
+                module = self.driver.load(image_of(path, checks(known)))
+                handle = self.driver.function(module, source.expression(types).replace(" ", ""))
+            found = Instantiation(source, types, arguments, launch, handle)
             self._instantiations[op, kernel, types] = found
         return found

@@ -10,6 +10,8 @@ import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda.device_of import _opened as device_of_index
+from lightning_gnnload.ops.cuda.device_of import device_of
 from lightning_gnnload.ops.cuda.open_device import open_device
 
 
@@ -38,6 +40,14 @@ def test_torch_without_cuda(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(CudaUnavailableError, match="built without CUDA"):
         open_device(torch.device("cuda"))
+
+
+def test_where_no_device_opens_tensors_have_none(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    device_of_index.cache_clear()
+    assert device_of(torch.device("cpu")) is None
+    assert device_of(torch.device("cuda", 0)) is None
+    device_of_index.cache_clear()
 
 
 def test_no_device_that_works(torch_with_cuda, monkeypatch):
@@ -71,9 +81,18 @@ def test_cupy_is_missing(torch_with_cuda, monkeypatch, cuda, extra):
         open_device(torch.device("cuda:0"))
 
 
+def test_nvidias_driver_is_missing(torch_with_cuda, monkeypatch):
+    runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000)
+    nvrtc = SimpleNamespace(getVersion=lambda: (13, 0), getSupportedArchs=lambda: [90])
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(runtime=runtime, nvrtc=nvrtc))
+    monkeypatch.setattr(opening, "LIBRARY", "libnowhere.so.1")
+    with pytest.raises(CudaUnavailableError, match=r"libnowhere\.so\.1.*Install NVIDIA's driver"):
+        open_device(torch.device("cuda:0"))
+
+
 def test_cupy_is_newer_than_the_driver(torch_with_cuda, monkeypatch):
     runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 12080)
-    cuda = SimpleNamespace(driver=None, runtime=runtime, nvrtc=None)
+    cuda = SimpleNamespace(runtime=runtime, nvrtc=None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     with pytest.raises(CudaUnavailableError, match=r"CUDA 13, but the driver.*CUDA 12.*lightning-gnnload\[cuda12\]"):
         open_device(torch.device("cuda:0"))

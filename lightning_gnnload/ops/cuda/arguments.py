@@ -3,11 +3,10 @@ driver."""
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -35,9 +34,16 @@ Reader = Callable[[Any], "int | float"]
 """Checks the value of a launch for a number or a pointer, and returns what the kernel gets."""
 
 
+class PackedArguments(NamedTuple):
+    """The arguments of a launch as the driver takes them."""
+
+    memory: bytes
+    offsets: list[int]  # of each parameter
+    leaves: list[tuple[Any, KernelParameter, int]]  # the value of each number and pointer, and its offset
+
+
 class KernelArguments:
-    """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe;
-    :meth:`pack` fills the caller's memory.
+    """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe.
 
     Signed and unsigned integers of a width are alike; pointers to vector types and ``void`` take any tensor. Raises
     GnnLoadError where there is no such instantiation.
@@ -47,37 +53,38 @@ class KernelArguments:
         self._kernel = kernel
         self._parameters = parameters = kernel.parameters_of(types)
         self._names = {parameter.name for parameter in parameters}
-        self._offsets = offsets_of(parameters)
+        offsets = offsets_of(parameters)
+        self.offsets = struct.pack(f"{len(offsets)}I", *offsets)  # where each parameter begins, a uint32 each
         self.leaves: list[KernelParameter] = []  # all numbers and pointers, in order
+        self._leaf_offsets: list[int] = []
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
         # "<": struct must add no padding of its own, as offsets come from the sources and gaps are written out.
         layout, end = "<", 0
-        for parameter, begin in zip(parameters, self._offsets, strict=True):
+        for parameter, begin in zip(parameters, offsets, strict=True):
             leaves = list(parameter.leaves(at=begin))
             self._getters.append((parameter.name, _getter([path for path, _, _ in leaves])))
             for path, leaf, offset in leaves:
                 where = f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name + path!r}"
                 self._readers.append(_reader(where, leaf, device))
                 self.leaves.append(leaf)
+                self._leaf_offsets.append(offset)
                 layout += f"{offset - end}x" + ("Q" if leaf.is_pointer else _FORMATS[leaf.ctype])
                 end = offset + leaf.size
         self._layout = struct.Struct(layout)
 
-    def buffer(self) -> tuple[Any, Any]:
-        """Allocates memory for the arguments of one launch at a time, and the array of pointers to them that the driver
-        takes."""
-        # As 8-byte words, for their alignment: no parameter needs a wider one.
-        memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
-        begin = ctypes.addressof(memory)
-        return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
-
-    def pack(self, memory: Any, arguments: Mapping[str, Argument]) -> None:
-        """Writes the arguments to where the driver finds them. Raises GnnLoadError as :meth:`collect`, and for a tensor
-        on another device, with gaps or with other elements than the parameter points to, or a number out of the type's
+    def pack(self, arguments: Mapping[str, Argument]) -> bytes:
+        """Returns the arguments as they lie in memory. Raises GnnLoadError as :meth:`collect`, and for a tensor on
+        another device, with gaps or with other elements than the parameter points to, or a number out of the type's
         range."""
-        values = [read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
-        self._layout.pack_into(memory, 0, *values)
+        return self._layout.pack(
+            *[read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
+        )
+
+    def packed(self, arguments: Mapping[str, Argument]) -> PackedArguments:
+        """Packs the arguments of one launch, to be launched again. Raises as :meth:`pack`."""
+        leaves = zip(self.collect(arguments), self.leaves, self._leaf_offsets, strict=True)
+        return PackedArguments(self.pack(arguments), offsets_of(self._parameters), list(leaves))
 
     def collect(self, arguments: Mapping[str, Argument]) -> list[Any]:
         """Returns the value for each leaf. Raises GnnLoadError for an argument too few or too many, or an object that
@@ -192,7 +199,7 @@ def _address_reader(where: str, parameter: KernelParameter, device: torch.device
         if isinstance(value, Mapped):
             check_dtype(value.tensor.dtype)
             return value.address
-        if type(value) is int and 0 <= value < 1 << 64:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
             return value
         raise GnnLoadError(
             f"{where} is {value!r}, but {parameter.ctype} takes a tensor, mapped memory, an address or None."

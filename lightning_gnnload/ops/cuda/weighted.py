@@ -54,7 +54,7 @@ def sample_weighted_neighbors(
             "weighted=True."
         )
     # None where edges have types that the graph's lists are not divided by: each list is drawn from as a whole.
-    lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
+    lists = topology.lists or topology.whole_lists(workspace.device)
     if lists.is_untyped:
         fanouts = np.array(check_weighted_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
     fanouts = check_typed_fanouts(np.asarray(fanouts), lists.num_edge_types, lists.is_untyped, key)
@@ -96,6 +96,7 @@ class _WeightedPicker:
         return self.fanouts.most_edges(hop)
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        batch.order_destinations(hop)
         device, width = batch.device, self.lists.most_slots
         lanes = lanes_for(self.fanouts.most(hop))
         num_edges, totals = device.empty(batch.most_nodes * width, torch.int32), device.empty(2, torch.int64)
