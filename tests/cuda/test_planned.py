@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_gnnload
@@ -315,3 +316,24 @@ def test_plans_come_and_go() -> None:
         free.append(device.free_bytes())
     assert free[1] == free[2]
     assert len(batches._plans) == 16
+
+
+def test_a_table_that_grows_in_a_batch_without_a_plan_ends_the_plans() -> None:
+    """Else they would number nodes in memory that is another's by then."""
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, _, draw = subject(device, "[3, 2]")
+
+    def eager(workspace, topology, draw):
+        return sample_neighbors(workspace, topology, draw.seeds, [-1] if draw.key.epoch else [3], draw.key)
+
+    batches, expected = (
+        PlannedBatches(device, topology, eager, "hash"),
+        DeviceWorkspace(device, topology.num_nodes, "hash"),
+    )
+    few = [Draw(draw(step).seeds[:4], DrawKey(0, 0, step)) for step in range(8)]
+    without_plan = [Draw(np.arange(NUM_NODES - 24, NUM_NODES), DrawKey(0, 1, step)) for step in range(4)]
+    hubs = Draw(np.arange(24), DrawKey(0, 1, 9))
+    for trial, drawn in enumerate([*without_plan, *few[:4], hubs, *few[4:]]):
+        assert arrays(batches.draw(drawn)) == arrays(eager(expected, topology, drawn)), trial
+        taken = device.empty(5000, torch.int64)  # what was freed is soon another's
+        taken.fill_(7)
