@@ -44,6 +44,7 @@ FILES = {
     "cuda/test_partitioned_cache.py": "law",
     "cuda/test_placement.py": "law",
     "cuda/test_rehearsal.py": "law",
+    "cuda/test_reused_memory.py": "law",
     "cuda/test_sampler_device.py": "law",
     "cuda/test_scan.py": "law",
     "cuda/test_typed.py": "law",
