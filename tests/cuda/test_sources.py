@@ -152,7 +152,6 @@ def test_the_compiler_refuses_what_is_read_otherwise(compiled: str, read: str) -
     command = [
         host_build.COMPILER,
         *host_build.FLAGS,
-        *host_build.KERNEL_FLAGS,
         "-fsyntax-only",
         "-Wno-unused-parameter",
         "-xc++",
