@@ -23,9 +23,9 @@ from lightning_gnnload import (
     Graph,
     GraphData,
     GraphDataModule,
-    LaborSampler,
     NeighborSampler,
     Sampler,
+    ShadowSampler,
     save_features,
 )
 from lightning_gnnload.cache.peers import Membership
@@ -267,7 +267,7 @@ def cached(device: str, **settings: Any) -> FeatureCache:
     return FeatureCache("degree", ratio=0.2, device=device, **settings)
 
 
-@pytest.mark.parametrize("sampler", [NeighborSampler([4, 3]), LaborSampler([4, 3])], ids=repr)
+@pytest.mark.parametrize("sampler", [NeighborSampler([4, 3]), ShadowSampler([4, 3], num_layers=2)], ids=repr)
 def test_a_cache_on_the_device_changes_no_loss(opened: EmulatedDevice, sampler: Sampler) -> None:
     """Nor does it where the host draws, as no device can draw like LABOR."""
     seen = []
@@ -436,12 +436,12 @@ def test_a_cache_for_a_gpu_is_not_made_on_the_host(opened: EmulatedDevice, caplo
 
 def test_what_only_the_host_can_make(opened: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
     data = toy_data()
-    module = GraphDataModule(data, LaborSampler([4, 3]), batch_size=16, sampling_device="cuda")
-    with pytest.raises(LoaderConfigError, match="LaborSampler has no kernels"):
+    module = GraphDataModule(data, ShadowSampler([4, 3], num_layers=2), batch_size=16, sampling_device="cuda")
+    with pytest.raises(LoaderConfigError, match="ShadowSampler has no kernels"):
         next(iter(module.train_dataloader()))
-    module = on_gpu(GraphDataModule(data, LaborSampler([4, 3]), batch_size=16))
+    module = on_gpu(GraphDataModule(data, ShadowSampler([4, 3], num_layers=2), batch_size=16))
     assert len(list(_unpinned(module))) == NUM_STEPS
-    assert caplog.text.count("LaborSampler has no kernels") == 1
+    assert caplog.text.count("ShadowSampler has no kernels") == 1
 
 
 def test_what_the_host_gathers_is_named() -> None:

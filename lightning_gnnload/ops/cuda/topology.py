@@ -62,7 +62,7 @@ class DeviceLists:
     @property
     def offset_type(self) -> str:
         """The type of ``run_ptr`` in kernels."""
-        return "uint32_t" if _tensor(self.run_ptr).dtype == torch.int32 else "int64_t"
+        return offset_type(self.run_ptr)
 
 
 @dataclass(frozen=True)
@@ -116,14 +116,18 @@ class Topology:
 
     @cached_property
     def tables(self) -> Topology:
-        """This topology with the edges' alias tables in place of the lists; there have to be some."""
-        assert self.table is not None
-        return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)
+        """This topology with the edges' alias tables in place of the lists; None where there are none."""
+        return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)  # type: ignore[arg-type]
 
     @cached_property
     def times(self) -> Topology:
         """This topology with the edges' time codes in place of the lists; None where there are none."""
         return replace(self, indices=self.edge_time, hot_indices=self.hot_edge_time, names=None)  # type: ignore[arg-type]
+
+
+def offset_type(offsets: torch.Tensor | Mapped) -> str:
+    """Returns the type of where lists begin, in kernels."""
+    return "uint32_t" if _tensor(offsets).dtype == torch.int32 else "int64_t"
 
 
 def _tensor(placed: torch.Tensor | Mapped) -> torch.Tensor:

@@ -19,7 +19,12 @@ from lightning_gnnload.errors import (
     LoaderConfigError,
 )
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.device.samplers import DevicePartSampler, DeviceSampler, check_device
+from lightning_gnnload.sample.device.samplers import (
+    DevicePartSampler,
+    DeviceSampler,
+    check_device,
+    draws_by_tables,
+)
 from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -94,7 +99,7 @@ class RankDevice:
         from lightning_gnnload.sample.device.placement import place
 
         if id(graph) not in self._placed:
-            weighted = any(sampler.weighting == "always" for sampler in samplers)
+            weighted = any(draws_by_tables(sampler, graph) for sampler in samplers)
             topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
             if progress:
                 print_line(f"{about}{topology.about}")
