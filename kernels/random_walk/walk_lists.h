@@ -7,11 +7,10 @@
 //   ends_round(t)     whether step t is the last of a round: after these alone a walk may end, or go
 //                     on from its start, and PinSAGE counts a visit
 //   step(t)(node)     the number of the list by which step t leaves a node
+// A device walks by runs alone, and takes whole lists for such: those of one step, 0 + 1 * node.
 #pragma once
 
-#include <cstdint>
-
-#include "common/batch.h"
+#include "common/philox.h"
 
 namespace lg {
 
@@ -33,7 +32,7 @@ struct WholeLists {
 struct RunStep {
   int64_t first, stride;
 
-  int64_t operator()(int64_t node) const { return first + node * stride; }
+  LG_HD int64_t operator()(int64_t node) const { return first + node * stride; }
 };
 
 template <class Offset>

@@ -11,18 +11,12 @@
 #include "common/prefetch.h"
 #include "common/signals.h"
 #include "sample_labor/draw_sources.h"
+#include "sample_labor/draw_threshold.h"
 #include "sample_labor/sample_labor.h"
 #include "sample_neighbors/sample_neighbors.h"
 #include "sample_typed/pick_typed.h"
 
 namespace lg {
-
-// The least number not below numerator / denominator * 2^64, 0 < numerator < denominator < 2^32: a
-// draw lies below it iff draw * denominator < numerator * 2^64.
-inline uint64_t draw_threshold(uint64_t numerator, uint64_t denominator) {
-  using Wide = unsigned __int128;
-  return uint64_t(((Wide(numerator) << 64) + denominator - 1) / denominator);
-}
 
 template <class Index, class Runs>
 class SharedPicker {

@@ -22,17 +22,18 @@ struct Visited {
 // Teams that serve a destination each.
 struct Teams {
   uint32_t team_size;  // threads
-  uint32_t size;       // of a team's Visits: at least length * num_walks, and `most`
+  uint32_t size;       // of a team's Visits: at least rounds * num_walks, and `most`
   // [teams of the grid][2 * size]; nullptr: shared memory of the blocks, as much
   Word* scratch;
 };
 
 // The neighbours of each destination: the nodes that its walks visit most often.
 //   out  visited
-template <class Index>
+template <class Index, class Offset>
 __global__ void __launch_bounds__(1024)
-    visit_most(Adjacency<Index> graph, Batch batch, Hop hop, DrawKey key, WalkSettings walks,
-               Visited<Index> visited, Teams teams, int32_t include_self, int32_t normalize) {
+    visit_most(Adjacency<Index> graph, RunLists<Offset> lists, Adjacency<AliasEntry> tables,
+               Batch batch, Hop hop, DrawKey key, WalkSettings walks, Visited<Index> visited,
+               Teams teams, int32_t include_self, int32_t normalize) {
   if (has_failed(batch.error)) return;
   LG_DYNAMIC_SHARED(Word, shared);
   __shared__ uint32_t counts[kMaxTeams], totals[kMaxTeams];
@@ -40,6 +41,7 @@ __global__ void __launch_bounds__(1024)
   const Team team(teams.team_size);
   const int64_t first_team = int64_t(blockIdx.x) * team.num_teams;
   const uint32_t size = teams.size, most = visited.most;
+  const int64_t num_rounds = walks.length / lists.round;
   Word* const memory = teams.scratch == nullptr ? shared : teams.scratch + first_team * 2 * size;
   const Visits visits{memory + team.number * 2 * size, memory + (team.number * 2 + 1) * size, size};
   uint32_t &count = counts[team.number], &total = totals[team.number];
@@ -55,10 +57,13 @@ __global__ void __launch_bounds__(1024)
       const int64_t start = batch.nodes[dst];
       const NodeDraws draws = node_draws(stream, key.step, key.hop, graph.name(start));
       for (int64_t w = team.thread; w < walks.num_walks; w += team.size) {
-        walk(graph, walks, draws, start, w, [&](int64_t t, int64_t node) {
-          if (include_self != 0 || node != start)
-            visits.nodes[w * walks.length + t] = Word(node) + 1;
-        });
+        int64_t place = w * num_rounds;
+        walk(graph, lists, tables, walks, draws, start, w,
+             [&](int64_t, int64_t node, bool ends_round) {
+               if (!ends_round) return;
+               if (include_self != 0 || node != start) visits.nodes[place] = Word(node) + 1;
+               ++place;
+             });
       }
     }
     team.sync();
@@ -97,7 +102,9 @@ __global__ void put_visited(Batch batch, Hop hop, Edges<Index> edges, Visited<In
 
 }  // namespace lg
 
-LG_INSTANTIATE(visit_most<int32_t>)
-LG_INSTANTIATE(visit_most<int64_t>)
+LG_INSTANTIATE(visit_most<int32_t, uint32_t>)
+LG_INSTANTIATE(visit_most<int32_t, int64_t>)
+LG_INSTANTIATE(visit_most<int64_t, uint32_t>)
+LG_INSTANTIATE(visit_most<int64_t, int64_t>)
 LG_INSTANTIATE(put_visited<int32_t>)
 LG_INSTANTIATE(put_visited<int64_t>)

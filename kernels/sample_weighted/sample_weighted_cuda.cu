@@ -7,7 +7,7 @@
 #include "common/cuda/batch.h"
 #include "common/cuda/kernel.h"
 #include "sample_neighbors/fanout.h"
-#include "sample_typed/dense_runs.h"
+#include "sample_typed/run_of_hop.h"
 #include "sample_weighted/draw_from_shares_block.h"
 #include "sample_weighted/draw_weighted_lanes.h"
 
@@ -28,34 +28,22 @@ struct Unfinished {
   Word* num_runs;
 };
 
-// A run of a destination, and the entries of alias tables that are of its edges. Destination dst has runs
-// dst * most_slots and on, of which those beyond its own slots are empty.
+// A run of a destination, and the entries of alias tables that are of its edges.
 template <class Offset>
-struct WeightedRun {
-  int64_t dst, node, begin;  // begin: of the run, in the node's list
-  uint32_t degree = 0;
-  int32_t type = 0;
-  int64_t fanout = 0;
-  const AliasEntry* entries = nullptr;
+struct WeightedRun : RunOfHop<Offset> {
+  int64_t fanout;
+  const AliasEntry* entries;
 
   __device__ WeightedRun(const DenseRuns<Offset>& runs, const Adjacency<AliasEntry>& tables,
                          const Batch& batch, const WeightedDraws& draws, int64_t number)
-      : dst(number / runs.most_slots), node(batch.nodes[dst]), begin(0) {
-    const int64_t slot = number - dst * runs.most_slots, node_type = runs.type_of(node);
-    const int64_t first_slot = runs.slot_ptr[node_type];
-    if (slot >= runs.slot_ptr[node_type + 1] - first_slot) return;
-    const Offset* of_node = runs.runs_of(node, node_type);
-    begin = int64_t(of_node[slot]) - int64_t(of_node[0]);
-    degree = uint32_t(of_node[slot + 1] - of_node[slot]);
-    type = runs.slot_type[first_slot + slot];
-    fanout = draws.fanouts[type];
-    entries = tables.list(node) + begin;
-  }
+      : RunOfHop<Offset>(runs, batch, number),
+        fanout(draws.fanouts[this->type]),
+        entries(tables.list(this->node) + this->begin) {}
 
   __device__ WeightedNode drawn(const StreamKey& stream, const DrawKey& key, int64_t name,
                                 const WeightedDraws& draws) const {
-    const uint32_t hop = draws.is_untyped != 0 ? key.hop : typed_hop(key.hop, type);
-    return {node_draws(stream, key.step, hop, name), entries, degree, nullptr, 0};
+    const uint32_t hop = draws.is_untyped != 0 ? key.hop : typed_hop(key.hop, this->type);
+    return {node_draws(stream, key.step, hop, name), entries, this->degree, nullptr, 0};
   }
 };
 

@@ -84,7 +84,8 @@ class WalkRuns:
     ends there, so that two numbers a step name the run of a node.
     """
 
-    run_ptr: np.ndarray  # uint32 or int64 [R + 1]: run r is indices[run_ptr[r]:run_ptr[r + 1]]
+    # uint32 or int64 [R + 1]: run r is indices[run_ptr[r]:run_ptr[r + 1]]. An array; or a device's, where one walks.
+    run_ptr: Any
     first: tuple[int, ...]  # one a step: there a walk leaves node v by run first + v * stride
     stride: tuple[int, ...]  # one a step
     starts: range  # nodes that have such runs at the first step; each round but the last must end at one of them
@@ -219,6 +220,12 @@ def walk_entries(
     if table is None:
         return None
     check_table(table, list_ptr, indices)
+    check_weighted_walks(walks)
+    return table.entries
+
+
+def check_weighted_walks(walks: Walks) -> None:
+    """Raises SamplerConfigError where there are more steps by weight than draws."""
     # A step by weight needs three words of a block, so that none is shared.
     if walks.num_walks * walks.length > MAX_WALK_BLOCKS:
         raise SamplerConfigError(
@@ -226,7 +233,6 @@ def walk_entries(
             f"num_walks * length must be at most {MAX_WALK_BLOCKS}. Walk in several calls, with another step in the "
             "key."
         )
-    return table.entries
 
 
 def check_starts(starts: np.ndarray) -> None:

@@ -26,6 +26,7 @@ from lightning_gnnload.errors import SeedError
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import BatchCost
+from lightning_gnnload.sample.device.samplers import UploadingSampler
 from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 if TYPE_CHECKING:
@@ -127,6 +128,11 @@ class DeviceBatches(FeatureFetcher):
         self.draws = draws
         self.convert = convert
         self.max_threads = max_threads
+
+    @property
+    def draws_there(self) -> bool:
+        """Whether the device draws the mini-batches that it gathers for."""
+        return not isinstance(self.draws, UploadingSampler)
 
     def make(self, request: BatchRequest) -> MadeOnDevice:
         """Makes one mini-batch, by work in the calling thread's side stream.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from concurrent.futures import Future
 from dataclasses import replace
 from functools import partial
@@ -245,7 +245,7 @@ class SampledLoader(EpochLoader):
         num_ranks, rank = self._shared_by()
         return self.made(BatchRequest(epoch, step, rank, num_ranks) for step in range(start, stop))
 
-    def made(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
+    def made(self, requests: Iterator[BatchRequest]) -> Generator[Any, None, None]:
         """Yields these mini-batches, in their order. Requests are taken as threads come to them."""
         make, num_threads = self._open()  # here, where an interrupt can end it: threads would first have to finish
         if num_threads == 0:

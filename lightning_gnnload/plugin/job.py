@@ -141,6 +141,9 @@ class RoleDecision:
     reason: str = ""  # where the times do not decide
     measured_on: dict[str, Any] = field(default_factory=dict)  # the facts that the times depend on
     reused: bool = False  # the times come from an earlier run
+    # Threads of the host that draw, although there is a device that can; 0: it draws.
+    host_threads: int = 0
+    drawing: str = ""  # by whom, and why, where both could
 
     @property
     def sample_ms(self) -> float | None:
@@ -160,11 +163,18 @@ class RoleDecision:
             return None
         return self.train_ms / max(self.sample_ms, 1e-6)
 
+    @property
+    def every_ms(self) -> float:
+        """How often a mini-batch is trained on, by the measured times, which there have to be."""
+        assert self.sample_ms is not None
+        assert self.train_ms is not None
+        return batch_every_ms(self.sample_ms, self.train_ms, self.num_samplers, self.num_ranks)
+
     def __str__(self) -> str:
         verb = "samples" if self.num_samplers == 1 else "sample"
         line = f"{self.num_samplers} of {self.num_ranks} ranks {verb}: "
         if self.trainers_fed is None:
-            return line + self.reason
+            return line + "; ".join(filter(None, (self.reason, self.drawing)))
         times = f"a batch takes {self.sample_ms:.1f} ms to make and {self.train_ms:.1f} ms to train on"
         if self.num_ranks == 1:
             line += f"{self.reason}; {times}"
@@ -172,6 +182,7 @@ class RoleDecision:
             line += f"{times}, so one sampler feeds {self.trainers_fed:.1f} trainers"
             line += f", and {self._predicted()}"
             line += f"; {self.reason}" if self.reason else ""
+        line += f"; {self.drawing}" if self.drawing else ""
         return line + (f" (measured in an earlier run; delete {FILE_NAME} to measure again)" if self.reused else "")
 
     def _predicted(self) -> str:
@@ -219,6 +230,8 @@ class RoleDecision:
             *(type(time) in (int, float) and 0 <= time < 1e12 for time in stages.values()),
             isinstance(self.measured_on, dict),
             isinstance(self.reason, str),
+            isinstance(self.drawing, str),
+            type(self.host_threads) is int and 0 <= self.host_threads < 1e9,
         )
         # A lone rank counts as a sampler too, though none is left to train.
         if not all(sound) or not self.num_samplers <= max(self.num_ranks - 1, 1):
@@ -241,6 +254,7 @@ class Job:
     session: int  # counts launches, alike in every rank
     start_method: str  # "popen", "spawn" or "fork"
     num_sampler_threads: int
+    has_sampler_threads: bool  # the user has set them
     shares_devices: bool  # ranks are laid round-robin over the devices
     samplers: int | Literal["auto"]
     staleness: int

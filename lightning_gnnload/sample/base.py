@@ -59,8 +59,8 @@ class Sampler(ABC):
     """A sampler is an algorithm and its settings. It holds no state: a mini-batch is a pure function of the arguments.
 
     ``num_layers`` and ``draw`` are all that a sampler must have. The rest of what others ask of it, it may
-    declare: parts ask for ``reach``, devices for ``draw_on``, caches for ``presence``, ranks that sample
-    together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
+    declare: parts ask for ``reach``, devices for ``draw_on`` and ``needs_host``, caches for ``presence``, ranks
+    that sample together for ``collective``. Who needs what a sampler does not declare refuses it, and says so.
 
     Example:
         >>> from lightning_gnnload import Graph, NeighborSampler
@@ -248,6 +248,19 @@ class Sampler(ABC):
             f"{type(self).__name__} has no kernels for a device; sampling_device='cpu' draws it."
         )
 
+    def check_draw(self, topology: Topology, draw: Draw) -> None:  # noqa: B027  most have nothing to check
+        """Checks of a mini-batch what kernels do not. A device calls it before each, also where it launches again what
+        :meth:`draw_on` has launched before.
+
+        Raises:
+            SeedError: a seed is none that it can draw for.
+        """
+
+    def needs_host(self, graph: Graph) -> str | None:
+        """Returns why this graph's mini-batches are drawn on the host although there is :meth:`draw_on`; None: they
+        need not be."""
+        return None
+
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Returns how ranks that hold a part each make its mini-batches together. Every one of them calls it.
 
@@ -311,6 +324,9 @@ class Relayed(Sampler):
     @property
     def heeds(self) -> frozenset[str]:
         return frozenset()  # the whole graph's settings, but not its queries
+
+    def needs_host(self, graph: Graph) -> str | None:
+        return self.sampler.needs_host(graph)
 
     def __getattr__(self, name: str) -> Any:
         """Looks a setting up on the sampler that is relayed."""

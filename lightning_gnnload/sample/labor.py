@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import Draw, SampleLayout, TypedLists
 from lightning_gnnload.ops.labor import check_importance
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, hop_from_json, hop_to_json, typed_fanouts
 from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.hops import check_types, lay_hops, node_wise
+
+if TYPE_CHECKING:
+    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 
 class LaborSampler(Sampler):
@@ -130,6 +135,45 @@ class LaborSampler(Sampler):
             importance=self.importance,
             layer_dependency=self.layer_dependency,
             fixed_count=self.fixed_count,
+            estimate=self.estimate,
+            expand=self.expand,
+            edge_ids=self.edge_ids,
+        )
+
+    def needs_host(self, graph: Graph) -> str | None:
+        if self.importance:
+            return (
+                f"importance={self.importance} is solved in float64 for all edges into a hop, again and again, in an "
+                "order that a device's threads do not keep"
+            )
+        if self.fixed_count:
+            return "fixed_count=True takes the smallest draws of a list, for which devices would have to order them"
+        return None
+
+    def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
+        from lightning_gnnload.ops.cuda.labor import sample_labor
+
+        types = topology.types
+        if self._is_typed and types is None:
+            raise CudaUnavailableError(
+                f"{self!r} draws by the edge_type of Graph.from_coo, for which there are no kernels on a device. Build "
+                "the graph with Graph.from_hetero, or give sampling_device='cpu'."
+            )
+        if self.importance or self.fixed_count:
+            raise CudaUnavailableError(
+                f"{self!r} has no kernels on a device: only importance=0 without fixed_count has. Give "
+                "sampling_device='cpu'."
+            )
+        fanouts: Any = self.fanouts
+        if types is not None:
+            fanouts = fanouts_by_type(self.fanouts, types, len(types.edge_types))
+        return sample_labor(
+            workspace,
+            topology,
+            draw.seeds,
+            fanouts,
+            draw.key,
+            layer_dependency=self.layer_dependency,
             estimate=self.estimate,
             expand=self.expand,
             edge_ids=self.edge_ids,

@@ -18,7 +18,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.errors import SamplerConfigError
+from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError
 from lightning_gnnload.ops import Draw, DrawKey, SampleLayout
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
@@ -32,6 +32,11 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+_BY_WEIGHT = (
+    "layers by edge weight need the sums of all weights of a layer, and devices hold no weights but alias tables, from "
+    "which these cannot be read"
+)
 
 
 class LayerSampler(Sampler):
@@ -152,9 +157,16 @@ class LayerSampler(Sampler):
             weights=graph.weight_drawn_by if self.weighted else None,
         )
 
+    def needs_host(self, graph: Graph) -> str | None:
+        return _BY_WEIGHT if self.weighted and graph.has("edge_weight") else None
+
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.layers import sample_layers
 
+        if self.weighted and topology.has_weights:
+            raise CudaUnavailableError(
+                f"{_BY_WEIGHT}. Give sampling_device='cpu', or weighted=False to ignore the weights."
+            )
         names = ("replace", "normalize", "keep_known", "expand", "edge_ids")
         options = {name: getattr(self, name) for name in names}
         return sample_layers(workspace, topology, draw.seeds, self.budgets, self.method, draw.key, **options)

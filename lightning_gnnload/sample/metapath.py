@@ -40,8 +40,14 @@ def metapath_runs(graph: Graph, metapath: Sequence[Any], *, returns: bool) -> Wa
         range(2, 5)
     """
     types, steps = metapath_steps(graph.types, metapath, returns=returns)
+    return runs_of_steps(types, steps, graph.typed_lists.run_ptr)
+
+
+def runs_of_steps(types: GraphTypes, steps: Sequence[int], run_ptr: Any) -> WalkRuns:
+    """Returns the runs that walks by these edge types leave nodes by, ``run_ptr`` being a graph's, here or on a
+    device."""
     first, stride = zip(*(_runs_of(types, step) for step in steps), strict=True)
-    return WalkRuns(graph.typed_lists.run_ptr, first, stride, starts_of(types, steps))
+    return WalkRuns(run_ptr, first, stride, starts_of(types, steps))
 
 
 def metapath_steps(types: GraphTypes | None, metapath: Sequence[Any], *, returns: bool) -> tuple[GraphTypes, list[int]]:

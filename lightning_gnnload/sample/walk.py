@@ -17,7 +17,14 @@ from lightning_gnnload.ops import Draw, DrawKey, SampleLayout, Walks
 from lightning_gnnload.sample.base import LayBatch, Paradigm, Sampler, columns_that, sampler_input
 from lightning_gnnload.sample.fanouts import check_expand
 from lightning_gnnload.sample.group.group import SamplingGroup
-from lightning_gnnload.sample.metapath import check_metapath, metapath_runs, walk_length
+from lightning_gnnload.sample.metapath import (
+    check_metapath,
+    metapath_runs,
+    metapath_steps,
+    runs_of_steps,
+    starts_of,
+    walk_length,
+)
 from lightning_gnnload.sample.naming import local_seeds
 from lightning_gnnload.sample.parts.collective_walks import walk_together, walks_along
 from lightning_gnnload.sample.parts.hops import lay_hops
@@ -28,6 +35,10 @@ if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
     from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+
+_ACROSS_TYPES = (
+    "walks by edge weight across types need alias tables of whole lists, and devices hold those of each type by itself"
+)
 
 
 def random_walk(
@@ -244,11 +255,13 @@ class RandomWalkSampler(Sampler):
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
         from lightning_gnnload.ops.cuda.walks import sample_walks
 
+        runs, weighted = None, self.weighted and topology.has_weights
         if self.metapath is not None:
-            raise CudaUnavailableError(
-                "RandomWalkSampler has no kernels for a device that walk along a metapath; sampling_device='cpu' draws "
-                "it."
-            )
+            types, steps = metapath_steps(topology.types, self.metapath, returns=True)
+            assert topology.lists is not None, "a graph with types has them"
+            runs = runs_of_steps(types, steps, topology.lists.run_ptr)
+        elif weighted and topology.types is not None:
+            raise CudaUnavailableError(f"{_ACROSS_TYPES}. Give sampling_device='cpu', or weighted=False.")
         return sample_walks(
             workspace,
             topology,
@@ -260,7 +273,18 @@ class RandomWalkSampler(Sampler):
             include_self=self.include_self,
             normalize=self.normalize,
             expand=self.expand,
+            runs=runs,
+            weighted=weighted,
         )
+
+    def check_draw(self, topology: Topology, draw: Draw) -> None:
+        if self.metapath is not None:
+            types, steps = metapath_steps(topology.types, self.metapath, returns=True)
+            ops.check_type_of_starts(starts_of(types, steps), draw.seeds, "seeds")
+
+    def needs_host(self, graph: Graph) -> str | None:
+        is_weighted = self.weighted and graph.has("edge_weight")
+        return _ACROSS_TYPES if is_weighted and self.metapath is None and graph.types is not None else None
 
     def collective(self, group: SamplingGroup, paradigm: Paradigm) -> LayBatch:
         """Does what :meth:`.Sampler.collective` does: all ranks walk, this one takes the nodes visited most often."""

@@ -15,7 +15,7 @@ from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.device.placement import place
-from lightning_gnnload.sample.device.samplers import DeviceSampler, can_sample
+from lightning_gnnload.sample.device.samplers import DeviceSampler, can_sample, draws_by_tables
 from tests.laws.subjects import own_subjects
 from tests.ops.graphs import sampled
 
@@ -26,9 +26,15 @@ GRAPHS = example_graphs()
 
 def _is_left_to_the_host(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
     """As :func:`.why_on_host` says of a workload; and times, which need seeds with some: test_typed.py has them."""
+    if _needs_host(sampler, graphs) and sampler.weighting != "optional":
+        return True
     typed = {graph.types is not None for graph in graphs.values()}
     timed = any(graph.clock is not None for graph in graphs.values())
     return timed or (False in typed and "edge_type" in (sampler.columns or ()))
+
+
+def _needs_host(sampler: Sampler, graphs: Mapping[str, Graph]) -> bool:
+    return any(sampler.needs_host(graph) is not None for graph in graphs.values())
 
 
 SAMPLERS = [
@@ -44,11 +50,11 @@ MOST_SEEDS = 10
     ("sampler", "graphs"), SAMPLERS, ids=lambda value: repr(value) if isinstance(value, Sampler) else ""
 )
 def test_batches_are_those_of_the_cpu(device: Device, sampler: Sampler, graphs: Mapping[str, Graph]) -> None:
-    if sampler.weighting == "optional":
+    if _needs_host(sampler, graphs):  # by weight
         sampler = copy.copy(sampler)
-        sampler.weighted = False  # type: ignore[attr-defined]  by weight, no device draws them
+        sampler.weighted = False  # type: ignore[attr-defined]
     for number, graph in enumerate(graphs.values()):
-        on_device = DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
+        on_device = DeviceSampler(sampler, place(graph, device, weighted=draws_by_tables(sampler, graph)), device)
         nodes = np.random.default_rng(number).permutation(graph.num_nodes)[:MOST_SEEDS]
         for step, seeds in enumerate((nodes[:0], nodes[:1], nodes)):
             key = DrawKey(seed=2**63 + number, epoch=2**32 - 1, step=17 * step)

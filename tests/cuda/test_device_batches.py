@@ -12,10 +12,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from lightning_gnnload import (
     Graph,
     GraphData,
+    LaborSampler,
     LayerSampler,
     NeighborSampler,
     RandomWalkSampler,
-    Sampler,
     WeightedNeighborSampler,
 )
 from lightning_gnnload.adapters.pyg.write import to_pyg
@@ -36,6 +36,7 @@ from lightning_gnnload.sample.device.samplers import (
     UploadingSampler,
     can_sample,
     can_sample_parts,
+    draws_by_tables,
 )
 from lightning_gnnload.sample.parts.sampler import PartSampler
 from tests import guards
@@ -54,7 +55,7 @@ def device(sampling_device: Device) -> Device:
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
     graph = source.data.graph
-    return DeviceSampler(sampler, place(graph, device, weighted=sampler.weighting == "always"), device)
+    return DeviceSampler(sampler, place(graph, device, weighted=draws_by_tables(sampler, graph)), device)
 
 
 def drawn_on_host(source: BatchSource, device: Device) -> Draws:
@@ -88,7 +89,8 @@ def on_host(batch):
         RandomWalkSampler(2, num_neighbors=3, weighted=False),
         LayerSampler([20, 20], weighted=False),
         LayerSampler([40, 40], method="fastgcn", expand="new", edge_ids=True, weighted=False),
-        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new", weighted=False),
+        RandomWalkSampler(2, num_neighbors=2, normalize=True, include_self=False, expand="new"),
+        LaborSampler([4, 3], estimate="sum", layer_dependency=True),
     ],
     ids=repr,
 )
@@ -101,12 +103,24 @@ def test_a_device_makes_the_batches_of_the_host(device: Device, sampler: Neighbo
     assert [on_host(batch) for batch in loader(source, device, draws)] == expected
 
 
-@pytest.mark.parametrize("sampler", [LayerSampler([20]), RandomWalkSampler(1)], ids=repr)
-def test_walks_and_layers_by_weight_are_left_to_the_cpu(device: Device, sampler: Sampler) -> None:
-    graph = Graph.from_coo([1, 2], [0, 0], edge_weight=[1.0, 9.0])
-    with pytest.raises(CudaUnavailableError, match=r"draws by edge weight .* no kernels .* sampling_device='cpu'"):
-        DeviceSampler(sampler, place(graph, device), device)
-    DeviceSampler(sampler, place(Graph.from_csc(graph.indptr, graph.indices), device), device)
+def test_layers_by_weight_are_left_to_the_cpu(device: Device) -> None:
+    graph, sampler = Graph.from_coo([1, 2], [0, 0], edge_weight=[1.0, 9.0]), LayerSampler([20])
+    draw = Draw(np.array([0]), DrawKey(0, 0, 0))
+    plain = Graph.from_csc(graph.indptr, graph.indices)
+    assert "layers by edge weight" in str(sampler.needs_host(graph))
+    assert [draws_by_tables(sampler, graph), sampler.needs_host(plain)] == [False, None]
+    with pytest.raises(CudaUnavailableError, match=r"layers by edge weight .* sampling_device='cpu'"):
+        DeviceSampler(sampler, place(graph, device), device).sample(draw)
+    DeviceSampler(sampler, place(plain, device), device).sample(draw)
+
+
+def test_tables_are_placed_for_those_who_draw_by_them() -> None:
+    weighted, plain = (Graph.from_coo([1, 2], [0, 0], edge_weight=weights) for weights in ([1.0, 9.0], None))
+    walks, own = RandomWalkSampler(1), type("Own", (RandomWalkSampler,), {})(1)
+    by_tables = [draws_by_tables(sampler, weighted) for sampler in (walks, RandomWalkSampler(1, weighted=False), own)]
+    assert by_tables == [True, False, False]
+    assert not draws_by_tables(walks, plain)
+    assert draws_by_tables(WeightedNeighborSampler([2]), weighted)
 
 
 def test_the_consumers_stream_waits_for_a_batch(device: Device) -> None:
@@ -293,7 +307,13 @@ def test_uploaded_batches_do_not_change_when_the_next_is_drawn(device: Device) -
 
 @pytest.mark.parametrize(
     "sampler",
-    [NeighborSampler([3, 2]), NeighborSampler([3, 2], expand="new"), WeightedNeighborSampler([3, 2])],
+    [
+        NeighborSampler([3, 2]),
+        NeighborSampler([3, 2], expand="new"),
+        WeightedNeighborSampler([3, 2]),
+        RandomWalkSampler(1, walk_length=2),
+        LaborSampler([3, 2]),
+    ],
     ids=repr,
 )
 @pytest.mark.parametrize("budget_bytes", [1 << 20, 0])
@@ -306,7 +326,7 @@ def test_parts_give_the_batches_of_the_whole_graph(device: Device, sampler: Neig
     parts = PartSampler(sampler, partition)
 
     def placed(part: Graph) -> Topology:
-        return place(part, device, weighted=sampler.weighting == "always", budget_bytes=budget_bytes)
+        return place(part, device, weighted=draws_by_tables(sampler, graph), budget_bytes=budget_bytes)
 
     on_device = DevicePartSampler(parts, placed, device)
     for part in partition.parts:

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import GraphDataModule, LaborSampler, NeighborSampler
+from lightning_gnnload import GraphDataModule, NeighborSampler, ShadowSampler
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import open_device as opening
 from lightning_gnnload.ops.cuda import runtime
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
-from lightning_gnnload.plugin.job import RolePlan
+from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample.device import placement
 from lightning_gnnload.sample.parts.sampler import PartSampler
@@ -31,6 +31,7 @@ GPU = torch.device("cuda", 3)
 def job(**changed: Any) -> Any:
     return SimpleNamespace(
         **{"device": GPU, "shares_devices": False, "switching": False, "global_rank": 2, "num_sampler_threads": 4}
+        | {"decision": None}
         | {"roles": RolePlan(4, 2), "local_rank": 3}
         | changed
     )
@@ -85,6 +86,13 @@ def test_nothing_is_opened_where_nothing_was_asked_for(no_device: None, root: to
     assert SamplerDevice(job()).source(None, source) is source
 
 
+def test_a_sampler_draws_on_the_host_where_that_was_measured_to_be_faster(device: EmulatedDevice) -> None:
+    source, decision = toy_source(), RoleDecision(4, 2, host_threads=4)
+    assert SamplerDevice(job(decision=decision)).source(module("auto"), source) is source
+    assert isinstance(SamplerDevice(job(decision=decision)).source(module("cuda"), source), DeviceSource)
+    assert isinstance(SamplerDevice(job(decision=RoleDecision(4, 2))).source(module("auto"), source), DeviceSource)
+
+
 def test_a_device_that_is_none_is_told_of_once(no_device: None, caplog: pytest.LogCaptureFixture) -> None:
     sampling, source = SamplerDevice(job()), toy_source()
     with caplog.at_level(logging.WARNING):
@@ -97,14 +105,14 @@ def test_a_device_that_is_none_is_told_of_once(no_device: None, caplog: pytest.L
 
 
 def test_a_sampler_without_kernels_draws_on_the_host(device: EmulatedDevice, caplog: pytest.LogCaptureFixture) -> None:
-    sampling, shared = SamplerDevice(job()), LaborSampler([2])
+    sampling, shared = SamplerDevice(job()), ShadowSampler([2], num_layers=1)
     source = toy_source(sampler=shared)
     with caplog.at_level(logging.WARNING):
         for _ in range(2):
             assert sampling.source(module("auto", shared), source) is source
-    assert caplog.messages == ["Sampler rank 2 samples on the CPU: LaborSampler has no kernels for a device."]
+    assert caplog.messages == ["Sampler rank 2 samples on the CPU: ShadowSampler has no kernels for a device."]
     assert isinstance(sampling.source(module("auto"), toy_source()), DeviceSource), "another phase's sampler may have"
-    with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but LaborSampler has no kernels"):
+    with pytest.raises(LoaderConfigError, match=r"sampling_device='cuda', but ShadowSampler has no kernels"):
         sampling.source(module("cuda", shared), source)
 
 

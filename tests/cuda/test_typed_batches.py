@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload import Graph, LaborSampler, LayerSampler, NeighborSampler, WeightedNeighborSampler
+from lightning_gnnload import Graph, HGTSampler, LayerSampler, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda import open_device as opening
@@ -200,8 +200,8 @@ def test_a_workspace_without_a_hash_table_is_replaced(device: Device) -> None:
 
 
 def test_what_no_device_draws_is_refused_by_name(opened: EmulatedDevice) -> None:
-    with pytest.raises(LoaderConfigError, match="LaborSampler has no kernels"):
-        both("types", LaborSampler([2]))
+    with pytest.raises(LoaderConfigError, match="HGTSampler has no kernels"):
+        both("types", HGTSampler([2]))
     graph = Graph.from_coo([1, 2], [0, 0], edge_type=[0, 1])
     sampler = NeighborSampler([{0: 1}])
     with pytest.raises(CudaUnavailableError, match=r"draws by the edge_type of Graph\.from_coo"):

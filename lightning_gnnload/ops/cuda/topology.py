@@ -84,7 +84,7 @@ class DeviceLists:
     @property
     def offset_type(self) -> str:
         """The type of ``run_ptr`` in kernels."""
-        return "uint32_t" if _tensor(self.run_ptr).dtype == torch.int32 else "int64_t"
+        return offset_type(self.run_ptr)
 
 
 @dataclass(frozen=True)
@@ -142,15 +142,20 @@ class Topology:
 
     @cached_property
     def tables(self) -> Topology:
-        """This topology with the edges' alias tables in place of the lists; there have to be some."""
-        assert self.table is not None
-        return replace(self, indices=self.table, shards=self.table_shards, names=None)
+        """This topology with the edges' alias tables in place of the lists; None where there are none."""
+        table: Any = self.table
+        return replace(self, indices=table, shards=self.table_shards, names=None)
 
     @cached_property
     def times(self) -> Topology:
         """This topology with the edges' time codes in place of the lists; None where there are none."""
         edge_time: Any = self.edge_time
         return replace(self, indices=edge_time, shards=self.edge_time_shards, names=None)
+
+
+def offset_type(offsets: torch.Tensor | Mapped) -> str:
+    """Returns the type of where lists begin, in kernels."""
+    return "uint32_t" if _tensor(offsets).dtype == torch.int32 else "int64_t"
 
 
 def _tensor(placed: torch.Tensor | Mapped) -> torch.Tensor:

@@ -11,14 +11,14 @@ from typing import Literal, NamedTuple
 import numpy as np
 import torch
 
-from ...errors import SeedError
+from ...errors import SamplerConfigError, SeedError
 from ..checks import as_flag, check_kind
 from ..dispatch import MAX_HOP_DRAWS, DrawKey
-from ..walks import Walks, check_starts, check_walk_hops
+from ..walks import WalkRuns, Walks, check_starts, check_walk_hops, check_weighted_walks
 from .batch import MAX_BOUND_EDGES, THREADS, DeviceBatch
-from .device import Device
+from .device import Device, Mapped
 from .sample import DeviceSample, HopBuilder
-from .topology import Topology
+from .topology import Topology, offset_type
 from .workspace import DeviceWorkspace
 
 _MOST_THREADS = 1024
@@ -30,10 +30,24 @@ _MOST_SHARED_BYTES = 32 << 10
 _MOST_SCRATCH_BYTES = 64 << 20
 
 
-def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: Walks, key: DrawKey) -> torch.Tensor:
+def random_walk(
+    device: Device,
+    topology: Topology,
+    starts: np.ndarray,
+    walks: Walks,
+    key: DrawKey,
+    *,
+    runs: WalkRuns | None = None,
+    weighted: bool = False,
+) -> torch.Tensor:
     """Walks from each start, int64 ``[S]``, distinct, on the host, as :func:`lightning_gnnload.ops.random_walk` does;
-    returns int64 ``[S * W, T + 1]`` on the device, and the host does not wait. Raises SeedError for a start out of
-    range or repeated, DeviceMemoryError where the device has no room for the walks."""
+    returns int64 ``[S * W, T + 1]`` on the device, and the host does not wait. ``runs`` have their ``run_ptr`` there;
+    ``weighted`` steps by the topology's alias tables, of these runs where there are runs.
+
+    Raises SeedError for a start out of range, of another type than the runs', or repeated; SamplerConfigError for a
+    topology without alias tables, or walks that end within a round; DeviceMemoryError where the device has no room for
+    the walks.
+    """
     check_kind("walks", walks, Walks)
     check_kind("key", key, DrawKey)
     check_starts(starts)
@@ -42,16 +56,21 @@ def random_walk(device: Device, topology: Topology, starts: np.ndarray, walks: W
             f"starts[{beyond[0]}] is {starts[beyond[0]]}, but the graph has {topology.num_nodes} nodes: starts must "
             f"lie in [0, {topology.num_nodes})."
         )
+    if runs is not None:
+        runs.check(walks, starts, "starts")
+    lists = _WalkLists.of(device, topology, runs)
     num_walks, width = len(starts) * walks.num_walks, walks.length + 1
     traces = device.empty(num_walks * width, torch.int64)
     device.launch(
         "random_walk",
         "trace_walks",
-        (topology.index_type,),
+        (topology.index_type, lists.offset_type),
         blocks=max(-(-num_walks // THREADS), 1),
         threads=THREADS,
         graph=topology,
-        walks=_Settings.of(walks),
+        lists=lists,
+        tables=topology.tables,
+        walks=_Settings.of(walks, topology, weighted=weighted),
         key=key,
         starts=device.put(starts),
         num_starts=len(starts),
@@ -72,20 +91,33 @@ def sample_walks(
     include_self: bool = True,
     normalize: bool = False,
     expand: Literal["all", "new"] = "all",
+    runs: WalkRuns | None = None,
+    weighted: bool = False,
 ) -> DeviceSample:
     """Samples up to ``num_neighbors`` nodes that the walks of every node visit most often, hop by hop, with weights, as
     :func:`lightning_gnnload.ops.sample_walks` does on the CPU, where every argument is explained; ``seeds`` are on the
-    host or on the device.
+    host or on the device. ``runs`` and ``weighted`` are as in :func:`random_walk`.
 
-    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges. Raises
-    SeedError for a seed out of range or repeated; SamplerConfigError for settings that do not work, or more than 2**31
+    The host waits once, at the end; and up to twice more for each hop that could take more than 2**27 edges; and once
+    first for seeds on the device, with ``runs``, to look at their types. Raises SeedError for a seed out of range, of
+    another type than the runs', or repeated; SamplerConfigError for settings that do not work, or more than 2**31
     - 1 edges; DeviceMemoryError where the device has no room.
 
     Source: PinSage (KDD'18), section 3.2; GNNLab (EuroSys'22), section 7.1 for walks on any graph.
     """
-    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, key)
-    most = min(num_neighbors, walks.length * walks.num_walks)
-    picker = _VisitPicker(walks, most, as_flag("include_self", include_self), as_flag("normalize", normalize))
+    num_hops, num_neighbors = check_walk_hops(walks, num_hops, num_neighbors, key, runs)
+    if runs is not None:
+        seeds_here = seeds if isinstance(seeds, np.ndarray) else workspace.device.read(seeds)
+        runs.check(walks, seeds_here, "seeds")
+    lists = _WalkLists.of(workspace.device, topology, runs)
+    picker = _VisitPicker(
+        walks,
+        _Settings.of(walks, topology, weighted=weighted),
+        lists,
+        num_neighbors,
+        as_flag("include_self", include_self),
+        as_flag("normalize", normalize),
+    )
     return DeviceBatch(workspace, topology, seeds, key, num_hops).run(picker, expand)
 
 
@@ -101,9 +133,9 @@ class _Teams:
     scratch: torch.Tensor | None = None
 
     @classmethod
-    def of(cls, walks: Walks) -> _Teams:
-        size = _power_of_two(walks.length * walks.num_walks)
-        team_size = min(max(min(_power_of_two(walks.num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
+    def of(cls, num_walks: int, num_rounds: int) -> _Teams:
+        size = _power_of_two(num_rounds * num_walks)
+        team_size = min(max(min(_power_of_two(num_walks), 32), size // _VISITS_A_THREAD), _MOST_THREADS)
         teams = cls(team_size, max(_TEAMS_THREADS // team_size, 1), size)
         # Fewer teams leave each more shared memory; down to one team, or to one warp, the least that can be launched.
         while not teams.are_shared and teams.threads > max(team_size, 32):
@@ -131,11 +163,38 @@ class _Settings(NamedTuple):
     num_walks: int
     end_below: int
     restart_below: int
-    table: None = None
+    table: torch.Tensor | Mapped | None  # None: each in-neighbour is equally likely
 
     @classmethod
-    def of(cls, walks: Walks) -> _Settings:
-        return cls(walks.length, walks.num_walks, walks.end_below, walks.restart_below)
+    def of(cls, walks: Walks, topology: Topology, *, weighted: bool) -> _Settings:
+        if weighted and topology.table is None:
+            raise SamplerConfigError(
+                "The topology has no alias tables, by which walks choose by weight. Place the graph with weighted=True."
+            )
+        if weighted:
+            check_weighted_walks(walks)
+        table = topology.table if weighted else None
+        return cls(walks.length, walks.num_walks, walks.end_below, walks.restart_below, table)
+
+
+class _WalkLists(NamedTuple):
+    """``RunLists`` of ``kernels/random_walk/walk_lists.h``."""
+
+    ptr: torch.Tensor | Mapped
+    steps: torch.Tensor  # int64, first and stride of each step of a round
+    round: int
+
+    @classmethod
+    def of(cls, device: Device, topology: Topology, runs: WalkRuns | None) -> _WalkLists:
+        """Of whole lists: runs that have the nodes' own numbers."""
+        if runs is None:
+            return cls(topology.indptr, device.put(np.array([0, 1])), 1)
+        steps = np.array([runs.first, runs.stride], np.int64).T
+        return cls(runs.run_ptr, device.put(np.ascontiguousarray(steps).ravel()), len(runs.first))
+
+    @property
+    def offset_type(self) -> str:
+        return offset_type(self.ptr)
 
 
 class _Visited(NamedTuple):
@@ -151,15 +210,27 @@ class _VisitPicker:
     edge_ids = edge_types = replaces_neighbors = False
     edge_weights = True
 
-    def __init__(self, walks: Walks, most: int, include_self: bool, normalize: bool) -> None:
-        self.walks, self.most, self.include_self, self.normalize = walks, most, include_self, normalize
+    def __init__(
+        self,
+        walks: Walks,
+        settings: _Settings,
+        lists: _WalkLists,
+        num_neighbors: int,
+        include_self: bool,
+        normalize: bool,
+    ) -> None:
+        self.walks, self.settings, self.lists = walks, settings, lists
+        self.include_self, self.normalize = include_self, normalize
+        num_rounds = walks.length // lists.round
+        self.teams = _Teams.of(walks.num_walks, num_rounds)
+        self.most = min(num_neighbors, num_rounds * walks.num_walks)
         self._visited: _Visited | None = None  # of the current hop, from count() to pick()
 
     def most_edges(self, hop: HopBuilder) -> int:
         return hop.most_dst * self.most
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
-        device, topology, teams = batch.device, batch.topology, _Teams.of(self.walks)
+        device, topology, teams = batch.device, batch.topology, self.teams
         steps = self.walks.num_walks * self.walks.length
         # Bounds multiply with every hop: where they are too large, the true number is worth a wait.
         if hop.most_dst * self.most > MAX_BOUND_EDGES or hop.most_dst * steps > MAX_HOP_DRAWS:
@@ -178,14 +249,16 @@ class _VisitPicker:
         batch.launch(
             "sample_walks",
             "visit_most",
-            (topology.index_type,),
+            (topology.index_type, self.lists.offset_type),
             blocks=blocks,
             threads=teams.threads,
             shared_bytes=teams.block_bytes if teams.are_shared else 0,
             graph=topology,
+            lists=self.lists,
+            tables=topology.tables,
             hop=hop,
             key=hop.key,
-            walks=_Settings.of(self.walks),
+            walks=self.settings,
             visited=visited,
             teams=teams,
             include_self=int(self.include_self),

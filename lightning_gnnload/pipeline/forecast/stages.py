@@ -28,6 +28,7 @@ class StageTimes:
     torch_threads: int = 1  # with more, training is not faster
     draws_on_device: bool = False  # which all threads of a sampler share
     trains_on_device: bool = False  # trainers need a core for launches alone
+    trainer_gather_ms: float = 0.0  # of ``train_fixed_ms``, where the trainer's device gathers
 
     @property
     def making_ms(self) -> float:

@@ -23,7 +23,12 @@ from lightning_gnnload.errors import (
 )
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.base import Sampler
-from lightning_gnnload.sample.device.samplers import DevicePartSampler, DeviceSampler, check_device
+from lightning_gnnload.sample.device.samplers import (
+    DevicePartSampler,
+    DeviceSampler,
+    check_device,
+    draws_by_tables,
+)
 from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
@@ -109,7 +114,7 @@ class RankDevice:
         from lightning_gnnload.sample.device.placement import place
 
         if id(graph) not in self._placed:
-            weighted = any(sampler.weighting == "always" for sampler in samplers)
+            weighted = any(draws_by_tables(sampler, graph) for sampler in samplers)
             settings: Any = {"weighted": weighted, "budget_bytes": budget_bytes, "progress": progress}
             if peers is None:
                 topology = place(graph, device, **settings)

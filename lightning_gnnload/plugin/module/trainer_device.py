@@ -59,7 +59,7 @@ class TrainerDevice:
         is_required = "cuda" in {self.setting, *caches}
         if not is_required and computes_on.type != "cuda":
             return None
-        draws = self._can_draw(source)
+        draws = self._can_draw(source) and not (self.setting == "auto" and _host_draws(module))
         if not draws and caches <= {"cpu"}:
             return None
         sampler = source.workload.sampler
@@ -220,6 +220,12 @@ def _device(module: CachedModule, computes_on: torch.device) -> Device:
     device = open_device(computes_on)
     FORMATS[module.batch_format].check_device(device.torch_device)
     return device
+
+
+def _host_draws(module: CachedModule) -> bool:
+    """Whether the trainer's strategy has measured that the host draws faster than the device."""
+    decision = getattr(getattr(module.trainer, "strategy", None), "role_decision", None)
+    return decision is not None and decision.host_threads > 0
 
 
 def _cache_devices(module: CachedModule) -> set[str]:

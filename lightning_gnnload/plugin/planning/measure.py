@@ -164,9 +164,9 @@ class RunMeasurement:
             limit_s=limit_s,
         )
         try:
-            _, times = profile.measure(
+            times = profile.measure(
                 self.trainer, {"model": self.model, "datamodule": module}, setting, lambda facts: False
-            )
+            ).times
         except RoleConfigError as error:
             text = str(error).replace("roles cannot be measured", "the run cannot be planned for")
             raise PlanError(text.partition(" If training works")[0]) from error

@@ -22,6 +22,7 @@ from rich.console import Console
 from lightning_gnnload.errors import SamplerDiedError, TrainerDiedError
 from lightning_gnnload.host.heartbeat import Patience
 from lightning_gnnload.host.progress import shown_display
+from lightning_gnnload.pipeline.forecast.stages import MEASURING_ERROR, StageTimes
 from lightning_gnnload.pipeline.queue.failure import Failure
 from lightning_gnnload.plugin import handover
 from lightning_gnnload.plugin.compat import TrainerFn, pl
@@ -33,6 +34,7 @@ from lightning_gnnload.plugin.strategy.rendezvous import launch_store, leave_gro
 from lightning_gnnload.plugin.strategy.resources import most_torch_threads
 from lightning_gnnload.plugin.strategy.roles import load_decision, samplers_needed, save_decision
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice
+from lightning_gnnload.plugin.strategy.trial import describe_trial, fastest_way
 
 _KEY = "decision"
 _PRESENT = "present-{}"
@@ -125,26 +127,57 @@ def _decide(job: Job, trainer: pl.Trainer, arguments: dict[str, Any]) -> RoleDec
         _facts(job, trainer),
         torch_threads=most_torch_threads(job),
         on_sampler=lambda module, source: SamplerDevice(job).source(module, source),
+        host_threads=_host_threads(job, len(cores)) if plan.is_lone and job.device.type == "cuda" else (),
     )
     with shown_display(
         Console(stderr=True).status("measuring how long mini-batches take to make, and to train on ...")
     ):
-        measured_on, stages = profile.measure(
+        measured = profile.measure(
             trainer, arguments, setting, lambda facts: earlier is not None and earlier.measured_on == facts
         )
-    if stages is None:  # the facts are those of an earlier run
-        assert earlier is not None
+    if earlier is not None and earlier.measured_on == measured.facts:
         return _with_samplers(earlier, job)
-    decision = replace(provisional, stages=stages, num_cores=len(cores), measured_on=measured_on)
-    decision = _with_samplers(decision, job)
+    decision = replace(provisional, num_cores=len(cores), measured_on=measured.facts)
+    if measured.times is not None:
+        decision = _with_drawing(decision, measured.times, measured.on_host, job)
+    elif measured.steps_ms:
+        way, drawing = fastest_way(measured.steps_ms), describe_trial(measured.steps_ms)
+        decision = replace(decision, num_samplers=1, reason=_ALONE, host_threads=way, drawing=drawing)
+    else:  # there was nothing to choose
+        return replace(provisional, reason=_ALONE)
     save_decision(decision, folder)
     return decision
 
 
+def _host_threads(job: Job, num_cores: int) -> tuple[int, ...]:
+    """The numbers of threads by which the host may draw for a lone rank's device: as many as there would be anyway,
+    and, unless the user has set them, one a core, but for the two of Lightning's thread and of the copies."""
+    usual = job.num_sampler_threads
+    return (usual,) if job.has_sampler_threads else tuple(sorted({usual, max(num_cores - 2, usual)}))
+
+
+def _with_drawing(decision: RoleDecision, times: StageTimes, on_host: StageTimes | None, job: Job) -> RoleDecision:
+    """Decides on the number of samplers, and whether these draw on their devices or by threads of the host: on devices,
+    unless the host is faster by more than measuring errs by."""
+    by_device = _with_samplers(replace(decision, stages=times), job)
+    if on_host is None:
+        return by_device
+    threads = on_host.sampler_threads
+    by_host = _with_samplers(replace(decision, stages=on_host, host_threads=threads), job)
+    every_ms = [decision.every_ms for decision in (by_device, by_host)]
+    text = (
+        f"a batch is made in {by_device.sample_ms:.1f} ms where a sampler's device draws, in {by_host.sample_ms:.1f} "
+        f"ms where {threads} thread{'s' * (threads != 1)} of the host do, so "
+    )
+    if every_ms[1] * (1 + MEASURING_ERROR) < every_ms[0]:
+        return replace(by_host, drawing=f"{text}the host draws")
+    return replace(by_device, drawing=f"{text}devices draw")
+
+
 def _why_not_measured(job: Job, trainer: pl.Trainer) -> str | None:
     plan = job.roles
-    # Several machines of one rank each decide apart, without a store; on a device all is made by that device.
-    if plan.is_lone and (job.switching or plan.num_nodes > 1 or job.device.type != "cpu"):
+    # Several machines of one rank each decide apart, without a store.
+    if plan.is_lone and (job.switching or plan.num_nodes > 1 or job.device.type not in ("cpu", "cuda")):
         return _ALONE
     if trainer.state.fn != TrainerFn.FITTING:
         return _ALONE if plan.is_lone else "roles are measured by training, and this run does not train"

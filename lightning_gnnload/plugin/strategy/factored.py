@@ -229,6 +229,7 @@ class FactoredStrategy(LateStrategy):
             session=self.session,
             start_method=self.start_method,
             num_sampler_threads=self.num_sampler_threads,
+            has_sampler_threads=self.sampler_threads is not None,
             shares_devices=self.trainers is not None,
             samplers=self.samplers,
             staleness=self.staleness,
@@ -386,7 +387,8 @@ class FactoredStrategy(LateStrategy):
             depth = None if self._depth_by_memory else self.queue_depth
             memory = self._queue_memory_bytes
             return AlternatingLoader(loader, num_threads=self.sampler_threads, depth=depth, memory_bytes=memory)
-        loader.num_threads = self.sampler_threads or self.division.sampler_threads or loader.num_threads
+        host_threads = 0 if self.role_decision is None else self.role_decision.host_threads
+        loader.num_threads = self.sampler_threads or self.division.sampler_threads or host_threads or loader.num_threads
         return loader
 
     @classmethod

@@ -11,10 +11,11 @@ import copy
 import logging
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -24,7 +25,9 @@ from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.accelerate import copied_from
 from lightning_gnnload.plugin.compat import DummyLogger, environments, pl
-from lightning_gnnload.plugin.strategy.rehearsal import BatchTimer, ReadyBatches, RehearsalSetting
+from lightning_gnnload.plugin.job import RoleDecision
+from lightning_gnnload.plugin.strategy.rehearsal import LIMIT_S, BatchTimer, ReadyBatches, RehearsalSetting
+from lightning_gnnload.plugin.strategy.trial import ON_DEVICE, Trial
 
 _ACCELERATORS = {"cuda": "gpu"}
 _KEPT_OPTIONS = ("gradient_clip_val", "gradient_clip_algorithm", "default_root_dir")
@@ -39,19 +42,27 @@ _BENCH_OPTIONS = {
 }
 
 
+class Measured(NamedTuple):
+    """What a rehearsal has measured, and the facts that it depends on."""
+
+    facts: dict[str, Any]
+    times: StageTimes | None = None  # of samplers as they are set; None where they are known, or steps were tried
+    on_host: StageTimes | None = None  # where those samplers draw on a device, but need not: of the host instead
+    steps_ms: Mapping[int, float] = MappingProxyType({})  # of a lone rank by each way of drawing (:class:`.Trial`)
+
+
 def measure(
     trainer: pl.Trainer,
     arguments: dict[str, Any],
     setting: RehearsalSetting,
     is_known: Callable[[dict[str, Any]], bool],
-) -> tuple[dict[str, Any], StageTimes | None]:
+) -> Measured:
     """Times the making of mini-batches and the training steps of a ``trainer.fit(**arguments)``; the model, the data
     module, the random states and the Trainer stay as before. Hooks of the copies run, ``prepare_data`` and ``setup``
     among them.
 
-    Returns the facts that the times depend on, and the times; None for these if ``is_known(facts)``. Raises
-    RoleConfigError if the model cannot be copied, or its step fails or ends too soon; LoaderConfigError if another
-    loader feeds it.
+    Nothing is timed if ``is_known(facts)``. With ``setting.host_threads``, whole steps are. Raises RoleConfigError if
+    the model cannot be copied, or its step fails or ends too soon; LoaderConfigError if another loader feeds it.
     """
     model, datamodule, loaders = _copies(trainer, arguments)
     if accelerates := copied_from(trainer):  # steps are as fast as theirs will be
@@ -81,7 +92,7 @@ def measure(
         finally:
             torch.set_num_threads(torch_threads)
     assert probe.measured_on is not None
-    return probe.measured_on, probe.times()
+    return probe.measured()
 
 
 def model_facts(source: BatchSource, model: pl.LightningModule) -> dict[str, Any]:
@@ -114,8 +125,10 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
         self.is_known = is_known
         self.module = module
         self.measured_on: dict[str, Any] | None = None
-        self._making: BatchTimer | None = None
+        self.role_decision: RoleDecision | None = None  # which a trial changes, and the data module obeys
+        self._making: list[BatchTimer] = []  # by samplers as they are set; and by the host, where that may be better
         self._ready: ReadyBatches | None = None
+        self._trial: Trial | None = None
 
     def process_dataloader(self, dataloader: object) -> object:
         if not isinstance(dataloader, SampledLoader) or self.measured_on is not None:
@@ -128,20 +141,55 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
         self.measured_on = self.setting.facts | module | model_facts(dataloader.source, self.lightning_module)
         if self.is_known(self.measured_on):
             return []  # nothing to train on
+        if self.setting.host_threads:
+            return self._tried(dataloader)
         # Who gathers is asked as trainers ask it. What they gather is no work of a sampler (GNNLab, 5.2).
         prefetcher = dataloader.prefetcher()
         source = dataloader.source if prefetcher is None else dataloader.source.without_features()
-        self._making = BatchTimer(self.setting.on_sampler(self.module, source), self.setting)
-        self._ready = ReadyBatches(self._making.ready, dataloader.convert, prefetcher, self.setting)
+        self._making = [BatchTimer(self.setting.on_sampler(self.module, source), self.setting)]
+        if self._making[0].is_on_device and self._is_free:
+            self._making.append(BatchTimer(source, self.setting))
+        self._ready = ReadyBatches(self._making[0].ready, dataloader.convert, prefetcher, self.setting)
         return self._ready
 
-    def times(self) -> StageTimes | None:
-        if self._making is None or self._ready is None:
-            return None
-        making, training = self._making, self._ready
+    @property
+    def _is_free(self) -> bool:
+        """Whether the settings leave open where mini-batches are drawn."""
+        return getattr(self.module, "sampling_device", "cpu") == "auto"
+
+    def _tried(self, dataloader: SampledLoader) -> object:
+        """A loader that tries who draws for a lone rank; an empty one where only one can."""
+        if not self._is_free or (on_device := dataloader.on_device()) is None or not on_device.draws_there:
+            return []
+        alone = RoleDecision(1, 1)
+
+        def use(way: int) -> None:
+            self.role_decision = replace(alone, host_threads=way)
+            dataloader.num_threads = way or self.setting.num_threads
+
+        ways = [ON_DEVICE, *self.setting.host_threads]
+        self._trial = Trial(dataloader, ways, use, self.setting.device, self.setting.limit_s or LIMIT_S)
+        return self._trial
+
+    def measured(self) -> Measured:
+        """What was measured. Raises RoleConfigError: training ended before."""
+        assert self.measured_on is not None
+        if self._trial is not None:
+            return Measured(self.measured_on, steps_ms=self._trial.steps_ms or self._refuse_end())
+        if self._ready is None:
+            return Measured(self.measured_on)
+        times, *on_host = map(self._times, self._making)
+        return Measured(self.measured_on, times, on_host[0] if on_host else None)
+
+    def _refuse_end(self) -> NoReturn:
+        model = type(self.lightning_module).__name__
+        raise _unmeasurable(f"training ended by itself on a copy of {model}, before steps were timed")
+
+    def _times(self, making: BatchTimer) -> StageTimes:
+        training = self._ready
+        assert training is not None
         if not training.is_timed:
-            model = type(self.lightning_module).__name__
-            raise _unmeasurable(f"training ended by itself on a copy of {model}, before steps were timed")
+            self._refuse_end()
         work_ms, torch_threads = training.shared_by_cores()
         return StageTimes(
             sample_ms=making.median_ms("sample"),
@@ -155,6 +203,7 @@ class _Probe(pl.strategies.SingleDeviceStrategy):
             torch_threads=torch_threads,
             draws_on_device=making.is_on_device,
             trains_on_device=self.setting.device.type != "cpu",
+            trainer_gather_ms=training.gather_ms,
         )
 
 

@@ -24,7 +24,7 @@ from lightning_gnnload.pipeline.payload import Payload
 from lightning_gnnload.pipeline.slots import SlotPool
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 
-_LIMIT_S = 2.0  # of making batches, and of training
+LIMIT_S = 2.0  # of making batches, and of training
 _MAX_BATCHES = 48  # of either
 _NUM_READY = 4  # batches to train on, in turn
 _WARM_UP_STEPS = 3  # the first steps compile, allocate and choose algorithms
@@ -44,6 +44,7 @@ class RehearsalSetting:
     torch_threads: int = 1
     on_sampler: Callable[[Any, BatchSource], BatchSource] = lambda module, source: source
     limit_s: float | None = None  # of making mini-batches, and of training; None: a usual one
+    host_threads: tuple[int, ...] = ()  # of a lone rank: numbers of threads to try beside its device
 
 
 class BatchTimer:
@@ -68,7 +69,7 @@ class BatchTimer:
             estimate_ms = (
                 max(statistics.median(times["sample"] + times["gather"] for times in warm), 1e-3) / num_threads
             )
-            count = min(max(int((setting.limit_s or _LIMIT_S) * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
+            count = min(max(int((setting.limit_s or LIMIT_S) * 1e3 / estimate_ms), 2 * num_threads), _MAX_BATCHES)
             self._times = list(threads.map(self._make, range(len(warm), len(warm) + count)))
         del self._source  # with what it has on a device, which training is to have
 
@@ -137,6 +138,29 @@ def _displaced_less_slept() -> int:
     return used.ru_nivcsw - used.ru_nvcsw
 
 
+class _Stopwatch:
+    """Times one piece of work: of a device, by events in its current stream, which are read when it is done."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._on_device = device.type == "cuda"
+        self._marks = [self._mark()]
+
+    def stop(self) -> None:
+        self._marks.append(self._mark())
+
+    def _mark(self) -> Any:
+        if not self._on_device:
+            return time.perf_counter()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record()
+        return event
+
+    @property
+    def ms(self) -> float:
+        began, ended = self._marks
+        return began.elapsed_time(ended) if self._on_device else (ended - began) * 1e3
+
+
 class _ReadyQueue:
     """Stands in for a trainer's queue: the same few mini-batches come in turn, and are always there."""
 
@@ -169,10 +193,11 @@ class ReadyBatches:
         self._convert = convert
         self._prefetcher = prefetcher
         self._device = setting.device
-        self._limit_s = setting.limit_s or _LIMIT_S
+        self._limit_s = setting.limit_s or LIMIT_S
         self._threads = sorted({1, setting.torch_threads}, reverse=True) if setting.device.type == "cpu" else [1]
         self._steps_ms: dict[int, list[float]] = {threads: [] for threads in self._threads}
         self._converts_ms: list[float] = []
+        self._gathers: list[_Stopwatch] = []
         self._turn_threads = self._threads[0]
 
     def __iter__(self) -> Iterator[Any]:
@@ -204,7 +229,10 @@ class ReadyBatches:
     def _batch(self, step: int) -> Any:
         batch = self._queue.take(0, step)[0]
         if self._prefetcher is not None:
+            gathering = _Stopwatch(self._device)
             batch, _ = self._prefetcher.take(self._queue, 0, step, step + 2)  # type: ignore[misc]
+            gathering.stop()
+            self._gathers.append(gathering)
         began_s = time.perf_counter()
         converted = self._convert(batch)
         self._converts_ms.append((time.perf_counter() - began_s) * 1e3)
@@ -220,6 +248,12 @@ class ReadyBatches:
     @property
     def convert_ms(self) -> float:
         return statistics.median(self._converts_ms)
+
+    @property
+    def gather_ms(self) -> float:
+        """What the trainer gathers, on its device where it has one; 0 where samplers gather."""
+        timed = self._gathers[_WARM_UP_STEPS:]
+        return statistics.median(gathering.ms for gathering in timed) if timed else 0.0
 
     def shared_by_cores(self) -> tuple[float, int]:
         """The part ``a`` of a step's time ``a / cores + d``, and the most threads that torch should have.

@@ -133,6 +133,8 @@ def _about(
     listed = [f"{name} {ms:.1f} ms" for name, ms in names.items() if ms >= 0.05]
     where = "on its device" if times.trains_on_device else "on one core"
     by_cores = f" ({times.train_fixed_ms:.1f} + {times.train_work_ms:.1f} / cores)" if times.train_work_ms else ""
+    if times.trainer_gather_ms >= 0.05:
+        by_cores += f", {times.trainer_gather_ms:.1f} ms of it to gather"
     named = dict(zip(("torch", "sampling"), threads, strict=True))
     if times.trains_on_device:
         del named["torch"]

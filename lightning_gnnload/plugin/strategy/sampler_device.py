@@ -62,6 +62,9 @@ class SamplerDevice:
         setting = getattr(module, "sampling_device", None)
         if not _is_wanted(module, self._job.device):
             return source
+        decision = self._job.decision
+        if setting == "auto" and decision is not None and decision.host_threads:
+            return source  # measured, and said with the roles
         workload = source.workload
         if not self._device.allows(can_sample_parts(workload.sampler) or why_on_host(workload), setting):
             return source

@@ -44,10 +44,19 @@ def can_sample(sampler: Sampler) -> str | None:
     return None
 
 
+def draws_by_tables(sampler: Sampler, graph: Graph) -> bool:
+    """Tells whether a device needs the graph's alias tables to draw as ``sampler`` does."""
+    if sampler.weighting == "optional":
+        return graph.has("edge_weight") and can_sample_parts(sampler) is None and sampler.needs_host(graph) is None
+    return sampler.weighting == "always"
+
+
 def why_on_host(workload: Workload) -> str | None:
     """Says why mini-batches of this workload are drawn on the host although the sampler has kernels for a device, or
     None."""
     graph, sampler = workload.graph, workload.sampler
+    if (reason := sampler.needs_host(graph)) is not None:
+        return reason
     has_types_or_times = graph.types is not None or graph.clock is not None
     if isinstance(sampler, PartSampler) and (has_types_or_times or workload.kind.needs):
         return "parts with types or times, or rows with nodes of their own, have no kernels for a device"
@@ -62,16 +71,10 @@ def why_on_host(workload: Workload) -> str | None:
 class DeviceSampler:
     """Runs a sampler's kernels on a device; it draws what ``sampler`` draws on the CPU, number for number. Thread-safe.
 
-    ``topology`` needs alias tables where it draws by weight. Raises CudaUnavailableError for walks or layers by edge
-    weight, which have no kernels for a device.
+    ``topology`` needs alias tables where it draws by weight (:func:`draws_by_tables`).
     """
 
     def __init__(self, sampler: Sampler, topology: Topology, device: Device) -> None:
-        if topology.has_weights and sampler.weighting == "optional":
-            raise CudaUnavailableError(
-                f"{sampler!r} draws by edge weight in this graph, for which there are no kernels on a device. Give "
-                "sampling_device='cpu', or weighted=False to ignore the weights."
-            )
         self.sampler = sampler
         self.topology = topology
         self.device = device
@@ -86,6 +89,7 @@ class DeviceSampler:
         """
         from lightning_gnnload.ops.cuda.planned import PlannedBatches
 
+        self.sampler.check_draw(self.topology, draw)
         memory = self.topology.memory
         if memory is not None:
             memory.check()

@@ -318,7 +318,7 @@ def test_the_profile_measures_with_a_cache_of_its_own(opened: Opened) -> None:
     data = module(FeatureCache())
     setting = RehearsalSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": data}
-    facts, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
+    facts, profile, *_ = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None
     assert (opened.phases, opened.closed) == ([(100, 0)], 1)
     # Figures with one cache hold for no other.

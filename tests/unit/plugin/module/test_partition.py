@@ -180,7 +180,7 @@ def test_partitions_that_do_not_fit(folder: Path) -> None:
 def test_roles_are_measured_before_there_are_trainers(folder: Path) -> None:
     setting = RehearsalSetting(torch.device("cpu"), 1, (), {})
     arguments = {"model": Fits(), "datamodule": module(folder, trainers=None)}
-    _, profile = measure(quiet_trainer(), arguments, setting, lambda facts: False)
+    _, profile, *_ = measure(quiet_trainer(), arguments, setting, lambda facts: False)
     assert profile is not None
 
 

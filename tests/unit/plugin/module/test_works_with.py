@@ -191,11 +191,18 @@ def test_partitions_serve_nodes_of_types(kind: str, hops: int, tmp_path: Any) ->
             parts()
 
 
-@pytest.mark.parametrize("name", ["labor", "shadow with ids", "hgt"])
-def test_what_devices_refuse(name: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "name", "reason"),
+    [
+        ("types", "shadow with ids", "no kernels for a device"),
+        ("types", "hgt", "no kernels for a device"),
+        ("links", "labor by importance", "importance=1 is solved in float64"),
+    ],
+)
+def test_what_devices_refuse(kind: str, name: str, reason: str) -> None:
     """What they serve: tests/cuda/test_typed_batches.py."""
-    with pytest.raises(LoaderConfigError, match="no kernels for a device"):
-        served("types", OTHERS[name], sampling_device="cuda")
+    with pytest.raises(LoaderConfigError, match=reason):
+        served(kind, OTHERS[name], sampling_device="cuda", exclude=None)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -78,7 +78,7 @@ def trainer(**settings: Any) -> Trainer:
 
 
 def measured(model: LightningModule, data: Any = None, **settings: Any) -> StageTimes:
-    facts, found = measure(
+    facts, found, *_ = measure(
         trainer(**settings), {"model": model, "datamodule": data or data_module()}, SETTING, lambda facts: False
     )
     assert found is not None
@@ -88,7 +88,7 @@ def measured(model: LightningModule, data: Any = None, **settings: Any) -> Stage
 
 @pytest.fixture(autouse=True)
 def _short(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rehearsal, "_LIMIT_S", 0.3)
+    monkeypatch.setattr(rehearsal, "LIMIT_S", 0.3)
 
 
 def training_ms(found: StageTimes) -> float:
@@ -138,6 +138,7 @@ def test_who_gathers_has_the_time_for_it(gathers: str, monkeypatch: pytest.Monke
     late, quick = (found.gather_ms, training_ms(found))[:: 1 if gathers == "sampler" else -1]
     assert late >= 80
     assert quick < 80
+    assert (found.trainer_gather_ms >= 80) == (gathers == "trainer")
     decision = RoleDecision(8, 1, found, num_cores=8)
     assert decision.sample_ms is not None
     assert (decision.sample_ms >= 40) == (gathers == "sampler"), "two threads"
