@@ -16,6 +16,7 @@ from lightning_gnnload.ops.cuda import dropout as device_dropout
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.rows import Table
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
 
@@ -28,12 +29,12 @@ def compare_gathers(device: Device) -> Iterator[str]:
     """Rows of all dtypes and several widths, from the device's memory and the host's."""
     for dtype, width in product(_DTYPES, _WIDTHS):
         table, ids = _rows(width, dtype), _ids(width)
-        there = (device.put(_bits(table)), device.map_host(_bits(table)))
-        for place, rows in zip(("the device", "the host"), there, strict=True):
+        tables: dict[str, Table] = {"device": device.put(_bits(table)), "host": device.map_host(_bits(table))}
+        for place, rows in tables.items():
             out, error = _empty_like(device, table[ids]), device.zeros(1, torch.int64)
             gather_rows(device, rows, device.put(ids), out, error)
             is_equal = np.array_equal(device.read(out), _bits(table[ids])) and not device.read(error)[0]
-            yield "" if is_equal else f"rows of {width} {dtype} from {place}"
+            yield "" if is_equal else f"rows of {width} {dtype} from the {place}"
 
 
 def compare_tiers(device: Device) -> Iterator[str]:
@@ -91,7 +92,9 @@ def compare_dropout(device: Device) -> Iterator[str]:
     for dtype, relu in product((torch.float32, torch.float64, torch.float16, torch.bfloat16), (False, True)):
         x = torch.randn(5000, generator=torch.Generator().manual_seed(0)).to(dtype)
         expected, expected_grad = torch.empty_like(x), torch.empty_like(x)
-        drop_by_bits(x, expected_grad, threshold, drop(x, expected, threshold, key, relu, with_bits=True))
+        expected_bits = drop(x, expected, threshold, key, relu, with_bits=True)
+        assert expected_bits is not None
+        drop_by_bits(x, expected_grad, threshold, expected_bits)
         there, out = x.to(device.torch_device), device.empty(len(x), dtype)
         bits, out_grad = device.empty(num_bit_bytes(x), torch.uint8), device.empty(len(x), dtype)
         device_dropout.drop(device, there, out, threshold, scale_of(threshold), key, relu, bits)
