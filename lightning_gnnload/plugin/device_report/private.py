@@ -3,23 +3,28 @@
 from __future__ import annotations
 
 import getpass
+import os
 import platform
 import re
+import sys
+import tempfile
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-_PATH = re.compile(r"(?<![\w.:/])(?:~|/)(?:[^\s/'\"<>|:;,()\[\]]+/)+([^\s/'\"<>|:;,()\[\]]*)")
+_PATH = re.compile(r"(?<![\w.:/])(?:\[path\]|~)?/(?:[^\s/'\"<>|:;,()\[\]]+/)+([^\s/'\"<>|:;,()\[\]]*)")
 _ADDRESS = re.compile(r"\b\d{1,3}(?:\.\d{1,3}){3}\b")
 _UUID = re.compile(r"\b(?:GPU-|MIG-)?[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}\b")
 _LEAST_NAME = 3  # shorter ones are in too many words, and tell nobody who it was
 
 
 def own_names() -> tuple[str, ...]:
-    """Returns the names of this user and this machine, the longest first."""
+    """Returns the names of this user and this machine, and the folders that this process works with, which may have
+    blanks in them; the longest first."""
     names = {platform.node(), platform.node().partition(".")[0], Path.home().name}
     with suppress(KeyError, OSError):  # a user without a name, as in containers
         names.add(getpass.getuser())
+    names.update((str(Path.home()), os.getcwd(), sys.prefix, tempfile.gettempdir()))
     return tuple(sorted((name for name in names if len(name) >= _LEAST_NAME), key=len, reverse=True))
 
 
@@ -38,7 +43,13 @@ def without_names(value: Any, names: tuple[str, ...] | None = None) -> Any:
         return [without_names(item, names) for item in value]
     if not isinstance(value, str):
         return value
-    text = _UUID.sub("[id]", _ADDRESS.sub("[address]", _PATH.sub(r"[path]/\1", value)))
+    folders = [name for name in names if "/" in name]
+    text = _replaced(value, folders, "[path]")
+    text = _UUID.sub("[id]", _ADDRESS.sub("[address]", _PATH.sub(r"[path]/\1", text)))
+    return _replaced(text, [name for name in names if name not in folders], "[name]")
+
+
+def _replaced(text: str, names: list[str], by: str) -> str:
     for name in names:
-        text = re.sub(rf"(?<![\w]){re.escape(name)}(?![\w])", "[name]", text)
+        text = re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", by, text)
     return text
