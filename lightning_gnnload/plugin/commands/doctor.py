@@ -236,8 +236,7 @@ def _examine(index: int, file: Path) -> int:
         remedy = "" if num_devices else _without_device().advice
         print(f"gnnload doctor: GPU {index} cannot be examined: {there}. {remedy}".rstrip(), file=sys.stderr)
         return 1
-    report = DeviceReport.make(Machine(index), say_on_stderr)
-    report.save(file)
+    report = DeviceReport.make(Machine(index), say_on_stderr, file)
     for line in report.lines():
         print(line)
     print(

@@ -28,15 +28,18 @@ class DeviceReport:
     parts: dict[str, PartOutcome]
 
     @classmethod
-    def make(cls, machine: Machine, say: Callable[[str], None]) -> DeviceReport:
-        """Runs all parts; ``say`` is told which one runs, and what became of it."""
-        outcomes = {}
+    def make(cls, machine: Machine, say: Callable[[str], None], file: Path | None = None) -> DeviceReport:
+        """Runs all parts; ``say`` is told which one runs, and what became of it. The file is written after each, so
+        that it has what there is when this process is ended."""
+        report = cls({})
         for number, (name, part) in enumerate(PARTS.items()):
             say(f"[{number + 1}/{len(PARTS)}] {part.about} (at most {part.limit_s:g} s) ...")
             outcome = run_part([*machine.command, name, str(machine.number)], part.limit_s)
             say(f"      {outcome.outcome}, {outcome.seconds:.0f} s{f': {outcome.why}' if outcome.why else ''}")
-            outcomes[name] = PartOutcome(*without_names(outcome))
-        return cls(outcomes)
+            report.parts[name] = PartOutcome(*without_names(outcome))
+            if file is not None:
+                report.save(file)
+        return report
 
     @property
     def comparisons(self) -> list[Comparison]:
