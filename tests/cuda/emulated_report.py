@@ -12,7 +12,7 @@ import subprocess
 import sys
 from collections.abc import Sequence
 
-from lightning_gnnload.plugin.device_report.parts import PARTS, Machine, main
+from lightning_gnnload.plugin.device_report.parts import PARTS, ExaminedDevice, main
 from lightning_gnnload.plugin.device_report.probes import SMALL
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
@@ -21,9 +21,9 @@ COMMAND = (sys.executable, "-m", "tests.cuda.emulated_report")
 VARIABLE = "GNNLOAD_TEST_BREAKS"
 
 
-def emulated_machine(index: int = 0, command: Sequence[str] = COMMAND) -> Machine:
+def emulated_examined(index: int = 0, command: Sequence[str] = COMMAND) -> ExaminedDevice:
     """Two devices; the second cannot open the first one's memory."""
-    return Machine(
+    return ExaminedDevice(
         index,
         SMALL,
         lambda: EmulatedDevice(num_processors=2),
@@ -50,9 +50,9 @@ if __name__ == "__main__":
     if name == sys.argv[1]:
         sound = PARTS[name]
 
-        def run(machine: Machine) -> object:
+        def run(examined: ExaminedDevice) -> object:
             _break(how)
-            return sound.run(machine)
+            return sound.run(examined)
 
         PARTS[name] = sound._replace(run=run)
-    sys.exit(main(sys.argv[1:], emulated_machine()))
+    sys.exit(main(sys.argv[1:], emulated_examined()))

@@ -19,7 +19,7 @@ from lightning_gnnload.plugin.device_report.outcomes import run_part
 from lightning_gnnload.plugin.device_report.parts import PARTS
 from lightning_gnnload.plugin.device_report.report import FORMAT, DeviceReport
 
-from .emulated_report import COMMAND, VARIABLE, emulated_machine
+from .emulated_report import COMMAND, VARIABLE, emulated_examined
 from .ranks import wait_until
 
 
@@ -31,7 +31,7 @@ def only(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
 def report() -> DeviceReport:
     """All parts, once."""
     said: list[str] = []
-    report = DeviceReport.make(emulated_machine(), said.append)
+    report = DeviceReport.make(emulated_examined(), said.append)
     assert len(said) == 2 * len(PARTS)
     assert said[0].startswith("[1/7] What the device is (at most 60 s)")
     return report
@@ -96,7 +96,7 @@ def test_a_part_that_breaks_is_told_and_leaves_nothing_behind(
 def test_what_breaks_is_no_sound_report_but_a_report(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(VARIABLE, "attributes crash")
     only("attributes", "host costs", monkeypatch=monkeypatch)
-    report = DeviceReport.make(emulated_machine(), lambda line: None)
+    report = DeviceReport.make(emulated_examined(), lambda line: None)
     assert not report.is_sound
     assert report.parts["host costs"].outcome == "done"
     (line,) = [line for line in report.lines() if "attributes" in line]
@@ -105,7 +105,7 @@ def test_what_breaks_is_no_sound_report_but_a_report(monkeypatch: pytest.MonkeyP
 
 
 def test_a_device_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = parts.Machine(command=(*COMMAND[:2], "lightning_gnnload.plugin.device_report"))
+    machine = parts.ExaminedDevice(command=(*COMMAND[:2], "lightning_gnnload.plugin.device_report"))
     only("host costs", monkeypatch=monkeypatch)
     report = DeviceReport.make(machine, lambda line: None)
     assert report.parts["host costs"].outcome == ("done" if torch.cuda.is_available() else "failed")
@@ -117,7 +117,7 @@ def test_the_command_writes_the_file_and_says_what_is_in_it(
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
-    monkeypatch.setattr(doctor, "Machine", emulated_machine)
+    monkeypatch.setattr(doctor, "ExaminedDevice", emulated_examined)
     only("attributes", "host costs", monkeypatch=monkeypatch)
     assert doctor.main(["--gpu", "--out", str(tmp_path / "gpu.json")]) == 0
     said = capsys.readouterr()

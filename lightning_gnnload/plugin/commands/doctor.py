@@ -30,7 +30,7 @@ from lightning_gnnload.ops.cuda.open_device import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser, at_least, output_file
 from lightning_gnnload.plugin.commands.versions import EXTRAS, version_of, versions
 from lightning_gnnload.plugin.device_report.comparison import quick_comparisons
-from lightning_gnnload.plugin.device_report.parts import Machine
+from lightning_gnnload.plugin.device_report.parts import ExaminedDevice
 from lightning_gnnload.plugin.device_report.report import DeviceReport, say_on_stderr
 
 _OUT = "gnnload-gpu.json"
@@ -236,7 +236,7 @@ def _examine(index: int, file: Path) -> int:
         remedy = "" if num_devices else _without_device().advice
         print(f"gnnload doctor: GPU {index} cannot be examined: {there}. {remedy}".rstrip(), file=sys.stderr)
         return 1
-    report = DeviceReport.make(Machine(index), say_on_stderr, file)
+    report = DeviceReport.make(ExaminedDevice(index), say_on_stderr, file)
     for line in report.lines():
         print(line)
     print(

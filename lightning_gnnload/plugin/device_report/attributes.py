@@ -49,7 +49,7 @@ _CUDA_ATTRIBUTES = {
 }
 
 
-def attributes(index: int) -> dict[str, Any]:
+def device_attributes(index: int) -> dict[str, Any]:
     """Says what there is to know of device ``index`` and what drives it. A part that cannot be asked says why under
     "error"."""
     return {

@@ -32,8 +32,8 @@ def run_part(command: Sequence[str], limit_s: float) -> PartOutcome:
     ended."""
     began = time.monotonic()
     # Files, as pipes would stay open in what a killed process has started.
-    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as said:
-        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=said, start_new_session=True)
+    with tempfile.TemporaryFile() as out, tempfile.TemporaryFile() as log:
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=out, stderr=log, start_new_session=True)
         try:
             status: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
@@ -44,15 +44,15 @@ def run_part(command: Sequence[str], limit_s: float) -> PartOutcome:
         if status is None:
             left_behind = "" if has_ended else "; the driver does not let its process end"
             return PartOutcome("stopped", seconds, f"it took longer than {limit_s:g} s{left_behind}")
-        return _outcome(status, seconds, _text(out), _text(said))
+        return _outcome(status, seconds, _text(out), _text(log))
 
 
-def _outcome(status: int, seconds: float, text: str, said: str) -> PartOutcome:
+def _outcome(status: int, seconds: float, text: str, log: str) -> PartOutcome:
     try:
         answer = json.loads(text)
     except ValueError:
         ended = f"signal {signal.Signals(-status).name}" if status < 0 else f"status {status}"
-        return PartOutcome("failed", seconds, f"its process ended with {ended}: {said[-_LAST_BYTES:].strip()}")
+        return PartOutcome("failed", seconds, f"its process ended with {ended}: {log[-_LAST_BYTES:].strip()}")
     if "error" in answer:
         return PartOutcome("failed", seconds, answer["error"])
     return PartOutcome("done", seconds, result=answer.get("result"))

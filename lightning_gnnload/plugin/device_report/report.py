@@ -13,7 +13,7 @@ from typing import Any
 from lightning_gnnload.plugin.device_report.comparison import Comparison
 from lightning_gnnload.plugin.device_report.figures import H200_ABOUT, Figure
 from lightning_gnnload.plugin.device_report.outcomes import PartOutcome, run_part
-from lightning_gnnload.plugin.device_report.parts import PARTS, Machine
+from lightning_gnnload.plugin.device_report.parts import PARTS, ExaminedDevice
 from lightning_gnnload.plugin.device_report.private import without_names
 from lightning_gnnload.plugin.device_report.verdicts import Verdict, reasons, verdicts
 
@@ -28,13 +28,13 @@ class DeviceReport:
     parts: dict[str, PartOutcome]
 
     @classmethod
-    def make(cls, machine: Machine, say: Callable[[str], None], file: Path | None = None) -> DeviceReport:
+    def make(cls, examined: ExaminedDevice, say: Callable[[str], None], file: Path | None = None) -> DeviceReport:
         """Runs all parts; ``say`` is told which one runs, and what became of it. The file is written after each, so
         that it has what there is when this process is ended."""
         report = cls({})
         for number, (name, part) in enumerate(PARTS.items()):
             say(f"[{number + 1}/{len(PARTS)}] {part.about} (at most {part.limit_s:g} s) ...")
-            outcome = run_part([*machine.command, name, str(machine.number)], part.limit_s)
+            outcome = run_part([*examined.command, name, str(examined.number)], part.limit_s)
             say(f"      {outcome.outcome}, {outcome.seconds:.0f} s{f': {outcome.why}' if outcome.why else ''}")
             report.parts[name] = PartOutcome(*without_names(outcome))
             if file is not None:

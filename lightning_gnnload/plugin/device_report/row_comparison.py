@@ -30,11 +30,11 @@ def compare_gathers(device: Device) -> Iterator[str]:
     for dtype, width in product(_DTYPES, _WIDTHS):
         table, ids = _rows(width, dtype), _ids(width)
         tables: dict[str, Table] = {"device": device.put(_bits(table)), "host": device.map_host(_bits(table))}
-        for place, rows in tables.items():
+        for where, rows in tables.items():
             out, error = _empty_like(device, table[ids]), device.zeros(1, torch.int64)
             gather_rows(device, rows, device.put(ids), out, error)
             is_equal = np.array_equal(device.read(out), _bits(table[ids])) and not device.read(error)[0]
-            yield "" if is_equal else f"rows of {width} {dtype} from the {place}"
+            yield "" if is_equal else f"rows of {width} {dtype} from the {where}"
 
 
 def compare_tiers(device: Device) -> Iterator[str]:
@@ -56,8 +56,8 @@ def compare_tiers(device: Device) -> Iterator[str]:
         is_equal = np.array_equal(device.read(out), _bits(table[ids])) and not device.read(error)[0]
         yield "" if is_equal else f"rows of {width} floats, {share:.0%} of them in shards"
         missed = np.flatnonzero(location[ids] < 0)
-        taken = np.bincount(location[ids][location[ids] >= 0] >> ops.SLOT_BITS, minlength=ops.MAX_SHARDS)
-        is_equal = np.array_equal(device.read(counts), [*taken, len(missed)])
+        num_taken = np.bincount(location[ids][location[ids] >= 0] >> ops.SLOT_BITS, minlength=ops.MAX_SHARDS)
+        is_equal = np.array_equal(device.read(counts), [*num_taken, len(missed)])
         yield "" if is_equal else f"rows counted by shard, {share:.0%} of them in shards"
         missed_ids, missed_at = (device.empty(len(ids), torch.int64) for _ in range(2))
         num_missed = int(device.read(list_missed(device, tiers.location, ids_there, missed_ids, missed_at))[0])
@@ -82,8 +82,8 @@ def compare_dynamic_caches(device: Device) -> Iterator[str]:
             there.admit(device.put(ids), device.put(rows[ids]))
             holds = device.read(there.slot_of) >= 0
             is_equal = np.array_equal(holds, here.contains(np.arange(_NUM_ROWS)))
-            kept = device.read(there.rows).reshape(num_slots, row_bytes)[device.read(there.slot_of)[holds]]
-            yield "" if is_equal and np.array_equal(kept, rows[holds]) else f"batch {batch} of {num_slots} slots"
+            rows_there = device.read(there.rows).reshape(num_slots, row_bytes)[device.read(there.slot_of)[holds]]
+            yield "" if is_equal and np.array_equal(rows_there, rows[holds]) else f"batch {batch} of {num_slots} slots"
 
 
 def compare_dropout(device: Device) -> Iterator[str]:

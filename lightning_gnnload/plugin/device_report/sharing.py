@@ -31,8 +31,8 @@ def shared_reads(runtime: Runtime, reader: Reader) -> dict[str, Any]:
     answers: dict[str, Any] = {}
     try:
         runtime.write(memory.address, bytes_there)
-        others = [number for number in range(runtime.num_devices()) if number != runtime.device]
-        for number in [runtime.device, *others[: _MOST_PEERS - 1]]:
+        peers = [number for number in range(runtime.num_devices()) if number != runtime.device]
+        for number in [runtime.device, *peers[: _MOST_PEERS - 1]]:
             about = "the same device" if number == runtime.device else f"device {number}"
             answers[about] = _answer(reader(number, memory.fd), memory, _digest(bytes_there))
     finally:

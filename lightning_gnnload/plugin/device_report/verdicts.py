@@ -66,7 +66,7 @@ def _scale(bound_by: str, values: Mapping[str, float]) -> float | None:
 
 def reasons(judged: Sequence[Verdict], device: Mapping[str, Any]) -> Iterator[str]:
     """Yields a sentence on each thing that is slower than it should be, the likeliest cause in it. ``device`` has what
-    :func:`.attributes` says."""
+    :func:`.device_attributes` says."""
     values = {verdict.figure.name: verdict.figure.value for verdict in judged}
     yield from _of_ceilings(values, device)
     for num_seeds, fanouts in figures.BATCHES:
@@ -107,7 +107,7 @@ def _of_batch(whole: str, kernels: str, values: Mapping[str, float]) -> Iterator
 
 def _of_verdict(verdict: Verdict) -> str:
     figure, reference = verdict.figure, H200[verdict.figure.name]
-    said = (
+    begin = (
         f"{figure.name[0].upper()}{figure.name[1:]}: {figure.value:,.3g} {figure.unit}, where {verdict.expected:,.3g} "
         f"were expected of the H200's {reference.value:,.3g}"
     )
@@ -118,7 +118,7 @@ def _of_verdict(verdict: Verdict) -> str:
         "reads": "the kernels use less of this device's random reads than of the H200's: please report it",
         "minima": "the kernels use less of this device's atomics than of the H200's: please report it",
     }[reference.bound_by]
-    return f"{said}. {why[0].upper()}{why[1:]}."
+    return f"{begin}. {why[0].upper()}{why[1:]}."
 
 
 def _number(values: Any, name: str) -> float:

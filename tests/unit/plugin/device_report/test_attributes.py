@@ -7,8 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gnnload.plugin.device_report.attributes import attributes
-
 SMI = r"""#!/bin/sh
 refused='Field "mig.mode.current" is not a valid field to query.'
 case "$*" in
@@ -31,7 +29,7 @@ def _smi(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_smi")
 def test_links_and_fields_but_those_that_the_driver_does_not_know() -> None:
-    device = attributes(0)
+    device = device_attributes(0)
     assert device["links"] == [["X", "NV18"], ["NV18", "X"]]
     assert device["nvidia-smi"]["driver_version"] == "value of driver_version"
     assert device["nvidia-smi"]["pcie.link.gen.max"] == "value of pcie.link.gen.max"
@@ -40,7 +38,7 @@ def test_links_and_fields_but_those_that_the_driver_does_not_know() -> None:
 
 def test_what_is_not_there_says_why(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    device = attributes(0)
+    device = device_attributes(0)
     assert "nvidia-smi" in device["nvidia-smi"]["error"]
     assert device["torch"]["version"]
     assert device["package"]
