@@ -111,7 +111,8 @@ class DeviceMemoryError(GnnLoadError, MemoryError):
 
 
 class CudaCallError(GnnLoadError, RuntimeError):
-    """The CUDA runtime reports an error; ``name`` is CUDA's, such as ``"cudaErrorMemoryAllocation"``."""
+    """CUDA reports an error; ``name`` is its own: ``"cudaErrorMemoryAllocation"`` of the runtime,
+    ``"CUDA_ERROR_OUT_OF_MEMORY"`` of the driver, or such."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -300,7 +301,7 @@ class ThreadLimitError(GnnLoadError, RuntimeError):
 
 
 class ForkError(GnnLoadError, RuntimeError):
-    """A forked process uses objects on which threads or connections of its parent work."""
+    """A forked process uses objects on which threads, connections or devices of its parent work."""
 
 
 class PeerError(GnnLoadError, RuntimeError):

@@ -35,6 +35,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     worker = os.environ.get("PYTEST_XDIST_WORKER", "")
     guards.mark_run(worker)
+    guards.hide_packages()
     forkserver.serve_spawn()
     os.environ["PYTORCH_NVML_BASED_CUDA_CHECK"] = "1"  # as Lightning does on import, which may come within a test
     os.environ.setdefault("DGLBACKEND", "pytorch")  # else the first import of DGL writes a choice into the home folder

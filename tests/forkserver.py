@@ -9,7 +9,8 @@ starts itself by :mod:`subprocess` or by "spawn" is started so, too, from a serv
 
 What is read when Python starts or torch is imported is the server's, such as the seed of hashes. Where that matters,
 where a GPU is used, and where the start of ranks is itself tested, :class:`subprocess.Popen` starts them
-(``launch.start(anew=True)``).
+(``launch.start(anew=True)``). Where an import starts threads, which a fork would lack, nothing is forked, and a warning
+says so: everything is a new interpreter then.
 """
 
 from __future__ import annotations
@@ -35,12 +36,16 @@ import sys
 import tempfile
 import threading
 import time
+import traceback
 import types
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
+
+from tests.guards import HIDDEN
 
 ROOT = Path(__file__).parents[1]
 _IMPORTED = (
@@ -52,10 +57,15 @@ _ROOM = {"argv": 1 << 13, "environment": 1 << 16}  # bytes that a process can sh
 # PR_SET_CHILD_SUBREAPER of <linux/prctl.h>.
 _SET_CHILD_SUBREAPER = 36
 _MOST_FILES = 64  # of a process that is started
+_MOST_ANSWER_BYTES = 1 << 14
 _libc = ctypes.CDLL(None, use_errno=True)
 _execute_child = subprocess.Popen._execute_child
 _SIGNATURE = inspect.signature(_execute_child)
 _spawnv_passfds = multiprocessing.util.spawnv_passfds
+
+
+class NoForksError(Exception):
+    """The server cannot fork, and says why."""
 
 
 class Popen(subprocess.Popen):
@@ -73,7 +83,12 @@ class Popen(subprocess.Popen):
         files |= {number: number for number in bound["pass_fds"]}
         environment = bound["env"] if bound["env"] is not None else os.environ
         session = bool(bound["start_new_session"])
-        self.pid = _server().start(command, dict(environment), str(bound["cwd"] or os.getcwd()), files, session)
+        try:
+            self.pid = _server().start(command, dict(environment), str(bound["cwd"] or os.getcwd()), files, session)
+        except NoForksError as error:
+            _warn(error)
+            _execute_child(self, *given)
+            return
         self._child_created = True
         self._close_pipe_fds(*pipes)
 
@@ -86,8 +101,8 @@ def serve_spawn() -> None:
 class Server:
     """The asking side of a server: a socket to a process that forks."""
 
-    def __init__(self, channel: socket.socket) -> None:
-        self._channel = channel
+    def __init__(self, channel: socket.socket, pid: int) -> None:
+        self._channel, self._pid = channel, pid
         self._lock = threading.Lock()
 
     def start(
@@ -99,10 +114,20 @@ class Server:
         with self._lock, _adopting():
             descriptors = array.array("i", files.values()).tobytes()
             self._channel.sendmsg([json.dumps(request).encode()], [(socket.SOL_SOCKET, socket.SCM_RIGHTS, descriptors)])
-            answer = self._channel.recv(64)
+            try:
+                answer = self._channel.recv(_MOST_ANSWER_BYTES)
+            except ConnectionResetError:  # it ended before it had read the request
+                answer = b""
         if not answer:
             raise OSError("the server of forks is gone; what it wrote above may say why")
+        if not answer.isdigit():
+            raise NoForksError(answer.decode(errors="replace"))
         return int(answer)
+
+    def close(self) -> None:
+        """Ends the server, not what it has started."""
+        self._channel.close()
+        os.waitpid(self._pid, 0)
 
 
 _set_by_imports: dict[str, str] = {}  # variables that a process has once it has imported what a server has
@@ -112,19 +137,25 @@ _known: dict[int, Server] = {}  # by process: a fork has none, or its own
 def _server() -> Server:
     """Returns this process's server, which ends when this process does."""
     if os.getpid() not in _known:
-        # Packets keep a request and its descriptors together; to receive nothing means that the other end is gone.
-        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        environment = os.environ | {
-            # A pool of threads, started by an import, would be missing in every fork.
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(ROOT),
-            "GNNLOAD_TEST_ROOM": "-" * _ROOM["environment"],
-        }
-        code = f"from tests import forkserver; forkserver.main({theirs.fileno()})"
-        subprocess.Popen([sys.executable, "-c", code, "-" * _ROOM["argv"]], pass_fds=[theirs.fileno()], env=environment)
-        theirs.close()
-        _known[os.getpid()] = Server(ours)
+        _known[os.getpid()] = started()
     return _known[os.getpid()]
+
+
+def started(before: str = "") -> Server:
+    """Starts a server, which runs the code ``before`` all else."""
+    # Packets keep a request and its descriptors together; to receive nothing means that the other end is gone.
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    environment = os.environ | {
+        # A pool of threads, started by an import, would be missing in every fork.
+        "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": os.pathsep.join(map(str, (ROOT, HIDDEN))),
+        "GNNLOAD_TEST_ROOM": "-" * _ROOM["environment"],
+    }
+    code = f"{before}\nfrom tests import forkserver; forkserver.main({theirs.fileno()})"
+    command = [sys.executable, "-c", code, "-" * _ROOM["argv"]]
+    pid = subprocess.Popen(command, pass_fds=[theirs.fileno()], env=environment).pid
+    theirs.close()
+    return Server(ours, pid)
 
 
 @contextlib.contextmanager
@@ -139,18 +170,22 @@ def _adopting() -> Iterator[None]:
 
 def main(descriptor: int) -> None:
     """Runs the server; and, in each fork, what it was asked to run."""
-    before = dict(os.environ)
-    for name in _IMPORTED:
-        importlib.import_module(name)
-    _set_by_imports.update({name: os.environ[name] for name in os.environ.keys() - before.keys()})
-    threads = len(os.listdir("/proc/self/task"))
-    assert threads == 1, f"{threads} threads: a fork would lack them, and hang where one held a lock"
-    # Without it, a fork's first collection would write to every object, and so copy all pages that forks share.
-    gc.collect()
-    gc.freeze()
-    del before["GNNLOAD_TEST_ROOM"]
-    _become(["tests.forkserver"], before)
-    _serve(socket.socket(fileno=descriptor))
+    channel = socket.socket(fileno=descriptor)
+    try:
+        before = dict(os.environ)
+        for name in _IMPORTED:
+            importlib.import_module(name)
+        _set_by_imports.update({name: os.environ[name] for name in os.environ.keys() - before.keys()})
+        threads = [Path(f"/proc/self/task/{task}/comm").read_text().strip() for task in os.listdir("/proc/self/task")]
+        assert len(threads) == 1, f"{threads} run: a fork would lack all but one, and hang where one held a lock"
+        # Without it, a fork's first collection would write to every object, and so copy all pages that forks share.
+        gc.collect()
+        gc.freeze()
+        del before["GNNLOAD_TEST_ROOM"]
+        _become(["tests.forkserver"], before)
+    except BaseException:
+        _refuse(channel, traceback.format_exc())
+    _serve(channel)
 
 
 def _serve(channel: socket.socket) -> None:
@@ -180,6 +215,21 @@ def _serve(channel: socket.socket) -> None:
         channel.send(pid)
 
 
+def _refuse(channel: socket.socket, why: str) -> NoReturn:
+    """Answers each request so."""
+    while True:
+        message, files, _, _ = socket.recv_fds(channel, 1 << 20, _MOST_FILES)
+        if not message:
+            os._exit(0)
+        for file in files:
+            os.close(file)
+        channel.send(why.encode()[-_MOST_ANSWER_BYTES:])
+
+
+def _warn(error: NoForksError) -> None:
+    warnings.warn(f"New interpreters are started, as there can be no forks: {error}", stacklevel=2)
+
+
 def _run(request: dict[str, Any], files: list[int]) -> None:
     limit = time.monotonic() + 60
     while os.getppid() != request["parent"]:  # until adopted
@@ -201,7 +251,7 @@ def _run(request: dict[str, Any], files: list[int]) -> None:
         _serve(theirs)
         return
     theirs.close()
-    _known[os.getpid()] = Server(ours)
+    _known[os.getpid()] = Server(ours, own)
     atexit.register(_end, os.getpid(), own)
     # The server ignores both, and its forks inherit that.
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -270,4 +320,10 @@ def _spawn(path: str, command: Sequence[bytes | str], files: Sequence[int]) -> i
     decoded = [os.fsdecode(part) for part in command]
     if _parsed(decoded) is None or "--multiprocessing-fork" not in decoded:
         return _spawnv_passfds(path, command, files)
-    return _server().start(decoded, dict(os.environ), os.getcwd(), {file: file for file in (0, 1, 2, *files)}, False)
+    try:
+        return _server().start(
+            decoded, dict(os.environ), os.getcwd(), {file: file for file in (0, 1, 2, *files)}, False
+        )
+    except NoForksError as error:
+        _warn(error)
+        return _spawnv_passfds(path, command, files)

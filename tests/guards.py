@@ -40,6 +40,8 @@ LASTING_PROCESS = re.compile(
     r"multiprocessing\.(resource_tracker|forkserver)|torch_shm_manager|compile_worker|tests.forkserver"
 )
 
+HIDDEN = Path(__file__).parent / "hidden"  # packages that stand in the place of installed ones
+
 # What lasts for the life of a process, from when it is first needed: the thread that holds leases of mapped graphs, and
 # nothing of those that are gone; and what a script hands to the ranks that it starts.
 LASTING = ("gnnload-leases", "gnnload-store")
@@ -68,6 +70,12 @@ def mark_run(worker: str = "") -> None:
     mark = os.environ.setdefault(RUN_MARK, uuid.uuid4().hex)
     if worker:
         os.environ[RUN_MARK] = f"{mark}-{worker}"
+
+
+def hide_packages() -> None:
+    """Lets this process find what is in :data:`HIDDEN` instead of packages of the same name. Those that it starts get
+    the folder by PYTHONPATH."""
+    sys.path.insert(0, str(HIDDEN))
 
 
 def our_threads() -> list[threading.Thread]:

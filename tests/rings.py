@@ -28,6 +28,7 @@ RINGS = ("law", "matrix", "hunt")
 # By path below tests/: a folder stands for all files in it, but for those that have a line of their own.
 FILES = {
     "cuda": "matrix",
+    "cuda/test_aggregate.py": "law",
     "cuda/test_device_batches.py": "law",
     "cuda/test_device_features.py": "law",
     "cuda/test_dynamic_cache.py": "law",

@@ -32,6 +32,7 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
     min_python: tuple[int, int] | None = None,
     min_lightning: tuple[int, ...] | None = None,
     root: bool = False,
+    alone: bool = False,
 ) -> pytest.MarkDecorator:
     """A mark that runs the test only where all of these hold, and otherwise names those that do not.
 
@@ -41,6 +42,7 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
         min_python: oldest Python version.
         min_lightning: oldest release of Lightning.
         root: whether it runs as root, which alone may become another user.
+        alone: whether no other tests run beside it, as it measures what all processes take together.
 
     Example: ``@RunIf(extras="dgl")``, ``pytestmark = RunIf(cuda=2, extras=["cuda"])``.
     """
@@ -63,4 +65,6 @@ def RunIf(  # noqa: N802  reads as a mark, like pytest's own
             reasons.append(f"needs Lightning {'.'.join(map(str, min_lightning))} or newer, found {found}")
     if root and os.getuid() != 0:
         reasons.append("needs root, to become another user")
+    if alone and "PYTEST_XDIST_WORKER" in os.environ:
+        reasons.append("measures a memory that other workers' tests take from, too: run it by -n 0")
     return pytest.mark.skipif(bool(reasons), reason="; ".join(reasons) or "all requirements are met")

@@ -11,7 +11,7 @@
 namespace lg::bind {
 namespace {
 
-// Raises `value` as the Python class `name` of `module`.
+// Raises the Python class `name` of `module`, made of `value`, or of what it holds where it is a tuple.
 void raise(const char* module, const char* name, nb::object value) {
   nb::object type = nb::module_::import_(module).attr(name);
   PyErr_SetObject(type.ptr(), value.ptr());
@@ -31,6 +31,12 @@ void translate(const std::exception_ptr& pointer, void*) {
     raise(kErrors, "FeatureFileError", nb::str(error.what()));
   } catch (const CacheShareError& error) {
     raise(kErrors, "CacheShareError", nb::str(error.what()));
+  } catch (const CudaUnavailableError& error) {
+    raise(kErrors, "CudaUnavailableError", nb::str(error.what()));
+  } catch (const ForkError& error) {
+    raise(kErrors, "ForkError", nb::str(error.what()));
+  } catch (const CudaCallError& error) {
+    raise(kErrors, "CudaCallError", nb::make_tuple(error.name.c_str(), error.what()));
   } catch (const ArenaTooSmall& signal) {
     raise("lightning_gnnload.ops.dispatch", "ArenaTooSmall", nb::int_(signal.needed_bytes));
   }

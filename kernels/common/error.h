@@ -6,6 +6,7 @@
 #include <stdexcept>
 #include <string>
 #include <type_traits>
+#include <utility>
 
 namespace lg {
 
@@ -27,6 +28,21 @@ struct FeatureFileError : std::runtime_error {
 
 struct CacheShareError : std::runtime_error {
   using runtime_error::runtime_error;
+};
+
+struct CudaUnavailableError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+struct ForkError : std::runtime_error {
+  using runtime_error::runtime_error;
+};
+
+// An error that CUDA's driver reports, under its name there, such as CUDA_ERROR_OUT_OF_MEMORY.
+struct CudaCallError : std::runtime_error {
+  CudaCallError(std::string name, const std::string& message)
+      : runtime_error(message), name(std::move(name)) {}
+  std::string name;
 };
 
 // A signal to the owner of the arena rather than an error: grow it and sample again.
@@ -55,11 +71,16 @@ void append(std::string& message, Number number) {
   }
 }
 
-template <class Error, class... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
+template <class... Parts>
+std::string joined(const Parts&... parts) {
   std::string message;
   (append(message, parts), ...);
-  throw Error(message);
+  return message;
+}
+
+template <class Error, class... Parts>
+[[noreturn]] void fail(const Parts&... parts) {
+  throw Error(joined(parts...));
 }
 
 // The range check of every id that indexes memory. One compare: negative ids wrap to large ones.

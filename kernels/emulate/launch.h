@@ -15,8 +15,13 @@ namespace emulate {
 
 using Run = void (*)(void** arguments);
 
-inline std::map<std::string, Run>& kernels() {
-  static std::map<std::string, Run> known;
+struct Kernel {
+  Run run;
+  std::vector<size_t> parameter_bytes;
+};
+
+inline std::map<std::string, Kernel>& kernels() {
+  static std::map<std::string, Kernel> known;
   return known;
 }
 
@@ -37,10 +42,15 @@ void run(void** arguments) {
   call(kernel, arguments);
 }
 
+template <class... Parameters>
+std::vector<size_t> parameter_bytes(void (*)(Parameters...)) {
+  return {sizeof(Parameters)...};
+}
+
 struct Registered {
-  Registered(std::string text, Run run) {
+  Registered(std::string text, Kernel kernel) {
     text.erase(std::remove(text.begin(), text.end(), ' '), text.end());
-    kernels()[text] = run;
+    kernels()[text] = std::move(kernel);
   }
 };
 
@@ -76,7 +86,7 @@ inline std::string launch(const std::string& name, unsigned num_blocks, unsigned
     if (memory == MAP_FAILED) return "no memory for the stacks of threads";
     machine.stacks = static_cast<unsigned char*>(memory) + kStackBytes;  // room to overrun
   }
-  machine.kernel = found->second;
+  machine.kernel = found->second.run;
   machine.arguments = arguments;
   machine.num_threads = num_threads;
   machine.error.clear();
@@ -95,7 +105,8 @@ inline std::string launch(const std::string& name, unsigned num_blocks, unsigned
 #define LG_CONCAT(a, b) LG_CONCAT_(a, b)
 #define LG_INSTANTIATE(...)                                                  \
   static const ::emulate::Registered LG_CONCAT(lg_registered_, __COUNTER__)( \
-      #__VA_ARGS__, &::emulate::run<&::lg::__VA_ARGS__>);
+      #__VA_ARGS__,                                                          \
+      {&::emulate::run<&::lg::__VA_ARGS__>, ::emulate::parameter_bytes(&::lg::__VA_ARGS__)});
 
 // Returns 0, or 1 and what went wrong.
 extern "C" __attribute__((used, visibility("default"))) inline int lg_emulate_launch(
@@ -105,6 +116,17 @@ extern "C" __attribute__((used, visibility("default"))) inline int lg_emulate_la
       emulate::launch(name, num_blocks, num_threads, shared_bytes, seed, arguments);
   snprintf(error, size_t(error_bytes), "%s", text.c_str());
   return !text.empty();
+}
+
+// Writes the bytes of each of a kernel's parameters, at most `most`. Returns how many it has, or -1
+// where there is no such LG_INSTANTIATE.
+extern "C" __attribute__((used, visibility("default"))) inline int lg_emulate_parameters(
+    const char* name, size_t* bytes, int most) {
+  const auto found = emulate::kernels().find(name);
+  if (found == emulate::kernels().end()) return -1;
+  const std::vector<size_t>& all = found->second.parameter_bytes;
+  for (int p = 0; p < most && p < int(all.size()); ++p) bytes[p] = all[size_t(p)];
+  return int(all.size());
 }
 
 // Where one __shared__ variable lies: host_build.py finds it among the library's symbols.

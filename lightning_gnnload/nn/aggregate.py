@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, Literal
+from typing import Literal
+from weakref import WeakKeyDictionary
 
-import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional
@@ -13,11 +12,19 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode
 
 from lightning_gnnload.data.block import Block
 from lightning_gnnload.errors import AggregationError, GraphFormatError
-from lightning_gnnload.ops.aggregate import add_to_sources, max_neighbors, sum_destinations, sum_neighbors
+from lightning_gnnload.nn.edge_sums import Edges, neighbor_maxima, neighbor_sums, shares
+from lightning_gnnload.ops.cuda import aggregate as on_device
+from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
+from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.device_of import device_of
+from lightning_gnnload.ops.host_edges import HostEdges
 from lightning_gnnload.settings import check_one_of
 
 _OURS = (torch.float32, torch.float64, torch.bfloat16)
 _HALVES = (torch.float16, torch.bfloat16)
+
+_edges: WeakKeyDictionary[Block, tuple[DeviceEdges, Tensor, Tensor, tuple[int, ...]]] = WeakKeyDictionary()
+"""Of blocks on devices, sorted by source once, however often they are summed over; and what they were made of."""
 
 
 def aggregate(
@@ -25,12 +32,18 @@ def aggregate(
 ) -> Tensor:
     """Returns the sum, mean or maximum of the rows of each destination's in-neighbours; zeros where it has none.
 
-    On a CPU, kernels of this package take float32, float64 and bfloat16: in bfloat16, a training step takes five sixths
-    of its time with ``embedding_bag``, with ``"max"`` half of it. What they give, gradients included, is equal for any
-    number of threads; sums of bfloat16 are float32's, rounded once. Of equal neighbours, the first gets the gradient of
-    the maximum; a NaN is larger than any number. All else is torch's ``embedding_bag``: rows with weights, other
-    devices, sums of float16, on a CPU in float32, as it adds the gradients of a row in the dtype of the rows; and what
-    torch compiles, traces or transforms. Its maximum leaves NaN out. No way writes a row per edge.
+    What kernels of this package give, gradients included, are sums in the order of edges: equal for any number of
+    threads, on a CPU and a GPU; those of 16 bits are float32's, rounded once. Of equal neighbours, the first gets the
+    gradient of the maximum; a NaN is larger than any number.
+
+    On a CPU, kernels take float32, float64 and bfloat16 without weights, and every maximum; on a GPU where CuPy is,
+    float16 and weights, too. All else is torch's ``embedding_bag``: weights and sums of float16 on a CPU, in float32,
+    as it adds the gradients of a row in the dtype of the rows; other devices; and what torch compiles, traces or
+    transforms. Its maximum leaves NaN out, and its weighted sums equal a GPU's up to rounding. No way writes a row per
+    edge.
+
+    In bfloat16, a training step on a CPU takes five sixths of its time with ``embedding_bag``, with ``"max"`` half of
+    it. On a GPU a block's edges are sorted by source once, for the first gradient.
 
     Args:
         block: of a mini-batch, on the device of ``x``.
@@ -43,7 +56,8 @@ def aggregate(
 
     Raises:
         AggregationError: rows that are not those of the block's sources, dicts by type, no floats; an unknown ``how``;
-            weights that do not belong to it; on a CPU, an edge from a source that the block does not have.
+            weights that do not belong to it; on a CPU, an edge from a source that the block does not have. On a GPU,
+            for which nobody waits, its destination gets NaN.
 
     Example:
         >>> indptr, indices = torch.tensor([[0, 2, 2], [1, 2, 0]], dtype=torch.int32)[:, :3]
@@ -76,27 +90,48 @@ def aggregate(
             raise AggregationError(
                 f"weights have shape {list(weights.shape)}, but one for each edge is needed: [{block.num_edges}]."
             )
-        # In the dtype that sums are made in, so that nothing of the shares is lost before.
-        weights = weights.to(_wide(x).dtype)
-        if how == "mean":
-            weights, how = block.normalized(weights), "sum"
     if not x.shape[1]:
         return x.new_zeros(block.num_dst, 0) + x.sum(0)
-    if _is_traced():
-        return _bags(block, x, how, weights)
     try:
-        if weights is None and x.device.type == "cpu" and (x.dtype in _OURS or how == "max"):
-            return _by_kernels(block, x, how)
-        return _bags(block, x, how, weights)
+        edges = None if _is_traced() else _edges_for(block, x, how, weights)
+        if edges is None:
+            return _by_bags(block, x, how, weights)
+        return _by_kernels(edges, x, how, weights)
     except (RuntimeError, IndexError, GraphFormatError):
-        # Looked for where it has failed alone, as it takes a pass over all edges.
-        _check_sources(block)
+        # Looked for where it has failed alone, as it takes a pass over all edges, and a device is waited for.
+        if block.indices.device.type == "cpu":
+            _check_sources(block)
         raise
 
 
-def _wide(x: Tensor) -> Tensor:
-    # In bfloat16, a row that 300 destinations have gets no more than 256 times the gradient of one.
-    return x.float() if x.device.type == "cpu" and x.dtype in _HALVES else x
+def _edges_for(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Edges | None:
+    """The block's edges where kernels take such rows and weights, else None."""
+    device = device_of(x.device)
+    if device is not None:
+        return _device_edges(device, block, x) if on_device.takes(x) else None
+    if x.device.type != "cpu" or weights is not None or (x.dtype not in _OURS and how != "max"):
+        return None
+    if {block.indptr.dtype, block.indices.dtype} != {torch.int32}:
+        _check_sources(block)  # which may not fit into 32 bits
+    return HostEdges(block.indptr.int(), block.indices.int(), len(x))
+
+
+def _device_edges(device: Device, block: Block, x: Tensor) -> DeviceEdges:
+    indptr, indices = block.indptr, block.indices
+    if not torch.is_grad_enabled() or indptr.is_inference() or indices.is_inference():
+        return _narrowed(device, indptr, indices, len(x))
+    versions = indptr._version, indices._version, len(x)
+    cached = _edges.get(block)
+    if cached is None or cached[1] is not indptr or cached[2] is not indices or cached[3] != versions:
+        cached = _edges[block] = _narrowed(device, indptr, indices, len(x)), indptr, indices, versions
+    return cached[0]
+
+
+def _narrowed(device: Device, indptr: Tensor, indices: Tensor, num_src: int) -> DeviceEdges:
+    # What does not fit into 32 bits stays none of the sources.
+    if {indptr.dtype, indices.dtype} != {torch.int32}:
+        indptr, indices = (tensor.clamp(-1, 2**31 - 1).int() for tensor in (indptr, indices))
+    return DeviceEdges(device, indptr.contiguous(), indices.contiguous(), num_src)
 
 
 def _is_traced() -> bool:
@@ -108,22 +143,29 @@ def _is_traced() -> bool:
     )
 
 
-def _by_kernels(block: Block, x: Tensor, how: str) -> Tensor:
-    indptr, indices = block.indptr, block.indices
-    if {indptr.dtype, indices.dtype} != {torch.int32}:
-        _check_sources(block)  # which may not fit into 32 bits
-        indptr, indices = indptr.int(), indices.int()
+# Weights are of the dtype that sums are made in, so that nothing of the shares is lost before.
+
+
+def _by_kernels(edges: Edges, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
     if how == "max":
-        rows = x if x.dtype in _OURS else x.float()
-        largest: Tensor = _Max.apply(indptr, indices, rows)
-        return largest.to(x.dtype)
-    total: Tensor = _Sum.apply(indptr, indices, x, how == "mean")
-    return total
+        rows = x.float() if isinstance(edges, HostEdges) and x.dtype not in _OURS else x
+        return neighbor_maxima(edges, rows).to(x.dtype)
+    if weights is None:
+        return neighbor_sums(edges, x, is_mean=how == "mean")
+    assert isinstance(edges, DeviceEdges), "the CPU's kernels take no weights"
+    weights = weights.to(on_device.wide(x.dtype))
+    return neighbor_sums(edges, x, shares(edges, weights) if how == "mean" else weights)
 
 
-def _bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
+def _by_bags(block: Block, x: Tensor, how: str, weights: Tensor | None) -> Tensor:
+    # In bfloat16, a row that 300 destinations have gets no more than 256 times the gradient of one.
+    rows = x.float() if x.device.type == "cpu" and x.dtype in _HALVES else x
+    if weights is not None:
+        weights = weights.to(rows.dtype)
+        if how == "mean":
+            weights, how = block.normalized(weights), "sum"
     return functional.embedding_bag(
-        block.indices, _wide(x), block.indptr, mode=how, include_last_offset=True, per_sample_weights=weights
+        block.indices, rows, block.indptr, mode=how, include_last_offset=True, per_sample_weights=weights
     ).to(x.dtype)
 
 
@@ -134,82 +176,3 @@ def _check_sources(block: Block) -> None:
             f"indices[{int(bad[0])}] is {int(block.indices[bad[0]])}, but {block} has sources 0 to "
             f"{block.num_src - 1}, and so has x rows."
         )
-
-
-class _Sum(torch.autograd.Function):
-    """The sum or the mean, which are linear."""
-
-    @staticmethod
-    def forward(ctx: Any, indptr: Tensor, indices: Tensor, x: Tensor, is_mean: bool) -> Tensor:
-        ctx.save_for_backward(indptr, indices)
-        ctx.num_src, ctx.is_mean = len(x), is_mean
-        return _summed(sum_neighbors, indptr, indices, x, len(indptr) - 1, is_mean)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None]:
-        return None, None, _SumOfDestinations.apply(*ctx.saved_tensors, grad, ctx.num_src, ctx.is_mean), None
-
-
-class _SumOfDestinations(torch.autograd.Function):
-    """Its gradient, which is linear, too."""
-
-    @staticmethod
-    def forward(ctx: Any, indptr: Tensor, indices: Tensor, grad: Tensor, num_src: int, is_mean: bool) -> Tensor:
-        ctx.save_for_backward(indptr, indices)
-        ctx.is_mean = is_mean
-        return _summed(sum_destinations, indptr, indices, grad, num_src, is_mean)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor, None, None]:
-        return None, None, _Sum.apply(*ctx.saved_tensors, grad, ctx.is_mean), None, None
-
-
-def _summed(
-    kernel: Callable[..., None], indptr: Tensor, indices: Tensor, x: Tensor, num_rows: int, is_mean: bool
-) -> Tensor:
-    out = x.new_empty(num_rows, x.shape[1])
-    arrays = indptr.contiguous().numpy(), indices.contiguous().numpy(), _bits(x.contiguous()), _bits(out)
-    kernel(*arrays, is_mean, torch.get_num_threads())
-    return out
-
-
-class _Max(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, indptr: Tensor, indices: Tensor, x: Tensor) -> Tensor:
-        out = x.new_empty(len(indptr) - 1, x.shape[1])
-        source = indices.new_empty(out.shape)
-        arrays = indptr.contiguous().numpy(), indices.contiguous().numpy(), _bits(x.contiguous())
-        max_neighbors(*arrays, _bits(out), source.numpy(), torch.get_num_threads())
-        ctx.save_for_backward(source)
-        ctx.num_src = len(x)
-        return out
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, None, Tensor]:
-        (source,) = ctx.saved_tensors
-        return None, None, _AddToSources.apply(source, grad, ctx.num_src)
-
-
-class _AddToSources(torch.autograd.Function):
-    """The gradient of the maximum, which is linear: its own takes from where it has put."""
-
-    @staticmethod
-    def forward(ctx: Any, source: Tensor, grad: Tensor, num_src: int) -> Tensor:
-        ctx.save_for_backward(source)
-        wide = torch.float64 if grad.dtype == torch.float64 else torch.float32
-        into = grad.new_zeros(num_src, grad.shape[1], dtype=wide)
-        add_to_sources(source.numpy(), _bits(grad.contiguous()), into.numpy(), torch.get_num_threads())
-        return into.to(grad.dtype)
-
-    @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[None, Tensor, None]:
-        (source,) = ctx.saved_tensors
-        if not len(grad):  # there are no sources, and no edges
-            return None, grad.new_zeros(source.shape), None
-        return None, grad.gather(0, source.clamp(min=0).long()).masked_fill(source < 0, 0), None
-
-
-def _bits(x: Tensor) -> np.ndarray:
-    """The tensor's memory; of bfloat16, which NumPy does not have, as uint16."""
-    x = x.detach()
-    return x.view(torch.int16).numpy().view(np.uint16) if x.dtype == torch.bfloat16 else x.numpy()

@@ -6,15 +6,15 @@ do not run on. Bits that are passed around say which elements were kept: what th
 
 from __future__ import annotations
 
-from functools import cache
 from typing import Literal, NamedTuple
 
 import torch
 from torch import Tensor
 
-from ..errors import CudaUnavailableError, DropoutError
+from ..errors import DropoutError
 from .cuda import dropout as on_device
 from .cuda.device import Device
+from .cuda.device_of import device_of
 from .dispatch import kernels
 from .philox import MULTIPLIERS, ROUNDS, WEYL
 
@@ -175,14 +175,4 @@ def _runs_on(device: torch.device) -> Device | Literal["cpu"] | None:
     """Where kernels run for tensors of a device; None where there are none for it, or CuPy is not installed."""
     if device.type == "cpu":
         return "cpu"
-    return _opened(device.index) if device.type == "cuda" else None
-
-
-@cache
-def _opened(index: int) -> Device | None:
-    from .cuda.open_device import open_device
-
-    try:
-        return open_device(torch.device("cuda", index))
-    except CudaUnavailableError:
-        return None  # the masks are the same by torch's operations
+    return device_of(device)

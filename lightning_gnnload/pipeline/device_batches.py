@@ -96,8 +96,7 @@ class FeatureFetcher:
     def hand_over(self, batch: Any, ready: Event) -> Any:
         """Returns the batch for work in the current stream, which waits until it is ready. The host does not."""
         ready.wait()
-        if self.device.torch_device.type == "cuda":
-            keep_for(batch, torch.cuda.current_stream(self.device.torch_device))
+        keep_for(batch, self.device.current_stream())
         # Recorded after the wait: it happens when the device begins this step, not when the host hands it over.
         self._handed.append(self.device.record())
         return batch
@@ -183,13 +182,14 @@ class DeviceBatches(FeatureFetcher):
         return self.device.put(byte_rows(rows)).view(rows.dtype).view(rows.shape)
 
 
-def keep_for(batch: Any, stream: torch.cuda.Stream) -> None:
+def keep_for(batch: Any, stream: torch.Stream) -> None:
     """Keeps the memory of a mini-batch, of any format, from being reused before ``stream`` is done with it."""
     if isinstance(batch, tuple | list):
         for part in batch:
             keep_for(part, stream)
     else:  # a tensor, a MiniBatch, a Data of PyG or a block of DGL
-        batch.record_stream(stream)
+        if not hasattr(batch, "srcdata") or batch.device.type == "cuda":  # of no other device does DGL keep blocks
+            batch.record_stream(stream)
         for frame in ("srcdata", "dstdata", "edata"):  # DGL's own takes care of the structure alone
             for column in dict(getattr(batch, frame, {})).values():
                 column.record_stream(stream)

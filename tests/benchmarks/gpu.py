@@ -9,6 +9,7 @@ from tests.benchmarks import gpu_device, parts
 PARTS = {
     "gpu_sampling": "Sampling on the GPU",
     "gpu_gather": "Gathering rows on the GPU",
+    "gpu_aggregation": "Sums of neighbours on the GPU",
     "gpu_epochs": "Epochs, and what their stages take",
 }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,21 @@ from .emulated import EmulatedDevice
 
 
 @pytest.fixture(params=["emulated", "cuda"])
-def device(request: pytest.FixtureRequest) -> Device:
+def device(request: pytest.FixtureRequest) -> Iterator[Device]:
     """Each test runs on both, with one body."""
-    return EmulatedDevice() if request.param == "emulated" else _cuda_device()
+    if request.param == "cuda":
+        yield _cuda_device()
+    else:
+        emulated = EmulatedDevice()
+        with emulated.watched():
+            yield emulated
 
 
 @pytest.fixture
-def emulated() -> EmulatedDevice:
-    return EmulatedDevice(kernels=Path(__file__).parent / "kernels")
+def emulated() -> Iterator[EmulatedDevice]:
+    device = EmulatedDevice(kernels=Path(__file__).parent / "kernels")
+    with device.watched():
+        yield device
 
 
 def _cuda_device() -> Device:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -16,9 +17,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.multiprocessing.reductions import StorageWeakRef
 
-from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
+from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.arguments import KernelArguments, check_grid
 from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
@@ -26,10 +26,11 @@ from lightning_gnnload.ops.cuda.host_memory import HostMemory
 from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
+from .allocator import Allocator
 from .fakes import FakeRuntime
-from .streams import Streams
+from .streams import Span, Streams
+from .torch_work import TorchWork
 
-UNWRITTEN = 0xA5  # every byte of memory that nobody has written
 MAX_SHARED_BYTES = 48 << 10
 
 
@@ -84,15 +85,13 @@ class EmulatedDevice:
         self.num_reads = 0
         self.num_launches = 0
         self.launched: set[str] = set()
-        self.memory_bytes = memory_bytes
         self.streams = Streams()
+        self.memory = Allocator(memory_bytes, self.streams)
         self._runtime = FakeRuntime()
         self._host_memory = HostMemory(self._runtime, nullcontext)
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
-        self._allocated: list[tuple[StorageWeakRef, int]] = []
-        self._most_held = 0  # some of it may be free by now
 
     def launch(
         self,
@@ -116,32 +115,31 @@ class EmulatedDevice:
         passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.collect(arguments), strict=True))
         if mapped := [p.name for p, value in passed if isinstance(value, Mapped) and not p.is_read_only]:
             raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
-        tensors = [(p, value) for p, value in passed if isinstance(value, torch.Tensor)]
-        self.streams.work(
-            kernel_of_types.name,
-            reads=[tensor for p, tensor in tensors if p.is_read_only],
-            writes=[tensor for p, tensor in tensors if not p.is_read_only],
-        )
+        touched = [(p, at) for p, value in passed if p.is_pointer and (at := self._memory_of(value)) is not None]
+        written = [at for p, at in touched if not p.is_read_only and isinstance(at, torch.Tensor)]
+        read = [at for p, at in touched if p.is_read_only or not isinstance(at, torch.Tensor)]
+        # An address without its tensor leads to words that kernels of all streams count in, by atomic operations.
+        self.streams.work(kernel_of_types.name, read, written)
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
         seed = next(self._lane_seeds)
         self.num_launches += 1
         self.launched.add(kernel_of_types.name)
         if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, addresses, error, len(error)):
             raise GnnLoadError(f"{kernel_of_types.name}: {error.value.decode()}")
+        for tensor in written:
+            self.memory.check(tensor)
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        tensor = self._allocate(count, dtype)
-        tensor.view(torch.uint8).fill_(UNWRITTEN)
-        return tensor
+        return self.memory.empty(count, dtype)
 
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        tensor = self._allocate(count, dtype).zero_()
+        tensor = self.memory.empty(count, dtype).zero_()
         self.streams.work("zeros()", [], [tensor])
         return tensor
 
     def put(self, array: np.ndarray) -> torch.Tensor:
         source = torch.from_numpy(np.array(array))
-        tensor = self._allocate(source.numel(), source.dtype).reshape(source.shape).copy_(source)
+        tensor = self.memory.empty(source.numel(), source.dtype).reshape(source.shape).copy_(source)
         self.streams.work("put()", [], [tensor])
         return tensor
 
@@ -159,25 +157,32 @@ class EmulatedDevice:
         self._runtime.memcpy(array.ctypes.data, array.nbytes)
         return self.put(array)
 
-    def side_stream(self) -> AbstractContextManager[None]:
-        return self.streams.side()
+    @contextmanager
+    def side_stream(self) -> Iterator[None]:
+        with self.streams.side(), self.watched():
+            yield
+
+    def watched(self) -> TorchWork:
+        """While it lasts, what the calling thread does by torch is work of its stream; in side streams it always is."""
+        return TorchWork(self.streams)
+
+    def current_stream(self) -> torch.Stream:
+        return self.streams.current_stream
 
     def record(self) -> Event:
         return EmulatedEvent(self.streams)
 
-    def free_bytes(self) -> int:
-        self._allocated = [(storage, size) for storage, size in self._allocated if not storage.expired()]
-        self._most_held = sum(size for _, size in self._allocated)
-        return self.memory_bytes - self._most_held
+    def synchronize(self) -> None:
+        self.streams.wait_for_all()
 
-    def _allocate(self, count: int, dtype: torch.dtype) -> torch.Tensor:
-        needed = count * dtype.itemsize
-        if self._most_held + needed > self.memory_bytes and needed > (free := self.free_bytes()):
-            raise DeviceMemoryError(f"{needed} bytes of device memory are needed, but {free} are free.")
-        tensor = torch.empty(count, dtype=dtype)
-        self._allocated.append((StorageWeakRef(tensor.untyped_storage()), needed))
-        self._most_held += needed
-        return tensor
+    def free_bytes(self) -> int:
+        return self.memory.free_bytes()
+
+    def _memory_of(self, value: Any) -> torch.Tensor | Span | None:
+        """What a pointer leads to, if it is the device's."""
+        if isinstance(value, torch.Tensor):
+            return value
+        return self.memory.span(value) if isinstance(value, int) and value else None
 
     def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
         found = self._instantiations.get((op, kernel, types))

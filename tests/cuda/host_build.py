@@ -9,6 +9,8 @@ import hashlib
 import os
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from lightning_gnnload.errors import KernelCompileError
@@ -21,8 +23,9 @@ COMPILER = os.environ.get("CXX", "g++")
 FLAGS = [
     *("-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique"),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-D_FORTIFY_SOURCE=0", "-Wall", "-Wextra", "-Werror"),
-    *("-DLG_EMULATE", f"-I{KERNELS}", "-include", "common/cuda/kernel.h"),  # headers come in any order
+    f"-I{KERNELS}",
 ]
+KERNEL_FLAGS = ["-DLG_EMULATE", "-include", "common/cuda/kernel.h"]  # headers come in any order
 if "GNNLOAD_SANITIZED" in os.environ:  # tests/sanitized.py
     # Not the stacks: a sanitizer knows those of threads, not of fibers.
     FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "--param=asan-stack=0"]
@@ -41,20 +44,9 @@ def load(source: Path, checks: str = "") -> ctypes.CDLL:
     Raises:
         KernelCompileError: the host's compiler refuses them.
     """
-    digest = hashlib.sha256(" ".join([COMPILER, *FLAGS, checks]).encode())
-    for path in sorted(_included(source)):
-        digest.update(path.read_bytes())
-    BUILD.mkdir(parents=True, exist_ok=True, mode=0o700)
-    library = BUILD / f"{source.stem}-{digest.hexdigest()[:16]}.so"
-    with open(BUILD / f"{source.stem}.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run need the same file
-        if not library.exists():
-            for outdated in BUILD.glob(f"{source.stem}-*.so"):
-                outdated.unlink()
-            _compile(source, checks, library)
-        # Before another process finds the file outdated.
-        loaded = ctypes.CDLL(str(library))
-        variables = _shared_variables(library, loaded)
+    with library(source, [*FLAGS, *KERNEL_FLAGS], checks) as path:
+        loaded = ctypes.CDLL(str(path))
+        variables = _shared_variables(path, loaded)
     loaded.lg_emulate_launch.argtypes = [
         ctypes.c_char_p,
         *[ctypes.c_uint] * 3,
@@ -69,9 +61,27 @@ def load(source: Path, checks: str = "") -> ctypes.CDLL:
     return loaded
 
 
-def _shared_variables(library: Path, loaded: ctypes.CDLL) -> list[tuple[int, int]]:
+@contextmanager
+def library(source: Path, flags: Sequence[str], checks: str = "") -> Iterator[Path]:
+    """A C++ file as a library, compiled once for each content; to be opened before another process finds it
+    outdated."""
+    digest = hashlib.sha256(" ".join([COMPILER, *flags, checks]).encode())
+    for path in sorted(_included(source)):
+        digest.update(path.read_bytes())
+    BUILD.mkdir(parents=True, exist_ok=True, mode=0o700)
+    target = BUILD / f"{source.stem}-{digest.hexdigest()[:16]}.so"
+    with open(BUILD / f"{source.stem}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # other processes of the run need the same file
+        if not target.exists():
+            for outdated in BUILD.glob(f"{source.stem}-*.so"):
+                outdated.unlink()
+            _compile(source, flags, checks, target)
+        yield target
+
+
+def _shared_variables(path: Path, loaded: ctypes.CDLL) -> list[tuple[int, int]]:
     """Address and size of each: they are the kernels' only static variables that can be written."""
-    symbols = subprocess.run(["nm", "-S", str(library)], capture_output=True, text=True, check=True).stdout
+    symbols = subprocess.run(["nm", "-S", str(path)], capture_output=True, text=True, check=True).stdout
     launch = re.search(r"^(\w+) \w+ . lg_emulate_launch$", symbols, re.MULTILINE)
     assert launch is not None
     base = ctypes.cast(loaded.lg_emulate_launch, ctypes.c_void_p).value - int(launch[1], 16)
@@ -79,16 +89,16 @@ def _shared_variables(library: Path, loaded: ctypes.CDLL) -> list[tuple[int, int
     return [(base + int(at, 16), int(size, 16)) for at, size in found]
 
 
-def _compile(source: Path, checks: str, library: Path) -> None:
-    unfinished = library.with_suffix(".part")
-    command = [COMPILER, *FLAGS, "-xc++", "-", "-o", str(unfinished)]
+def _compile(source: Path, flags: Sequence[str], checks: str, target: Path) -> None:
+    unfinished = target.with_suffix(".part")
+    command = [COMPILER, *flags, "-xc++", "-", "-o", str(unfinished), "-ldl"]
     text = f'#include "{source}"\n{checks}'
     done = subprocess.run(command, input=text, capture_output=True, text=True, check=False)
     if done.returncode:
         raise KernelCompileError(
             f"{source.name} does not compile for the host. {' '.join(command)} says:\n{done.stderr}"
         )
-    unfinished.rename(library)
+    unfinished.rename(target)
 
 
 def _included(source: Path) -> set[Path]:

@@ -12,6 +12,8 @@ import torch
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops.cuda.device import Mapped
 
+from .streams import Streams
+
 
 class SmallDevice:
     """Gives at most ``total_bytes``, and page-locks arrays of at most ``lockable_bytes``; read-only ones as it is told.
@@ -32,7 +34,7 @@ class SmallDevice:
         says_free: int | None = None,
         locks_read_only: bool = True,
     ) -> None:
-        self.locks_read_only = locks_read_only
+        self.locks_read_only, self._streams = locks_read_only, Streams()
         self.total_bytes, self.lockable_bytes, self.says_free = total_bytes, lockable_bytes, says_free
         self.used_bytes = self.largest_put = self.num_synchronized = self.num_reads = 0
 
@@ -66,6 +68,9 @@ class SmallDevice:
 
     def side_stream(self) -> Any:
         return nullcontext()
+
+    def current_stream(self) -> torch.Stream:
+        return self._streams.current_stream
 
     def record(self) -> SmallDevice:
         return self

@@ -39,6 +39,7 @@ from lightning_gnnload.sample.device.samplers import (
 )
 from lightning_gnnload.sample.parts.sampler import PartSampler
 from tests import guards
+from tests.runif import RunIf
 from tests.unit.parts import partition_of
 from tests.unit.toy import content, toy_data, toy_graph, toy_source
 
@@ -168,17 +169,62 @@ def test_batches_come_after_an_error(device: Device) -> None:
 
 
 class NoHiddenWait(TorchDispatchMode):
-    """Forbids what would make the host wait for a CUDA device without saying so."""
+    """Forbids what would make the host wait for a CUDA device without saying so: copies from device to device, and
+    those between page-locked memory and a device that are not asked to wait, do not."""
 
-    FORBIDDEN = ("_local_scalar_dense", "nonzero", "_to_copy", "masked_select", "equal", "item", "is_nonzero")
+    FORBIDDEN = ("_local_scalar_dense", "nonzero", "masked_select", "equal", "item", "is_nonzero")
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
-        name = func.overloadpacket.__name__
-        stays = name == "_to_copy" and (kwargs or {}).get("device") is None  # another dtype
-        assert name not in self.FORBIDDEN or stays, f"{name} waits for the device"
+        name, kwargs = func.overloadpacket.__name__, kwargs or {}
+        assert name not in self.FORBIDDEN, f"{name} waits for the device"
+        if name == "_to_copy":
+            self._check_copy(args[0], kwargs.get("device") or args[0].device, kwargs.get("non_blocking", False), None)
+        if name == "copy_":
+            self._check_copy(args[1], args[0].device, kwargs.get("non_blocking", len(args) > 2 and args[2]), args[0])
         if name == "index":
             assert all(each is None or each.dtype != torch.bool for each in args[1]), "a mask waits for the device"
-        return func(*args, **(kwargs or {}))
+        return func(*args, **kwargs)
+
+    def _check_copy(
+        self, source: torch.Tensor, device: torch.device, non_blocking: bool, target: torch.Tensor | None
+    ) -> None:
+        if source.device == device or "cpu" not in (source.device.type, device.type):
+            return
+        on_host = source if source.device.type == "cpu" else target  # None: _to_copy allocates pageable memory
+        assert non_blocking, "the copy waits for the device"
+        assert on_host is not None, "the copy waits for the device, as its memory is pageable"
+        assert on_host.is_pinned(), "the copy waits for the device, as its memory is pageable"
+
+
+def test_the_guard_forbids_copies_that_wait_and_no_others() -> None:
+    """As far as can be told without a device: meta tensors are no host's."""
+    here, there = torch.zeros(3), torch.zeros(3, device="meta")
+    with NoHiddenWait():
+        here.to(torch.float64)
+        there.to(torch.float64)
+        there.copy_(there)
+        for waits in (
+            lambda: here.to("meta"),
+            lambda: here.to("meta", non_blocking=True),
+            lambda: there.copy_(here),
+            lambda: there.copy_(here, non_blocking=True),
+            lambda: here[here > 0],
+            lambda: here.sum().item(),
+        ):
+            with pytest.raises(AssertionError, match=r"waits? for the device"):
+                waits()
+
+
+@RunIf(cuda=1)
+def test_the_guard_lets_staged_copies_pass() -> None:
+    staged = torch.zeros(3, pin_memory=True)
+    there = torch.zeros(3, device="cuda")
+    with NoHiddenWait():
+        staged.to("cuda", non_blocking=True)
+        there.copy_(staged, non_blocking=True)
+        staged.copy_(there, non_blocking=True)
+        with pytest.raises(AssertionError, match="waits for the device"):
+            staged.copy_(there)
 
 
 @pytest.mark.parametrize(("expand", "convert", "ratio"), [("all", None, 0.0), ("new", None, 0.3), ("new", to_pyg, 1.0)])

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from lightning_gnnload.plugin.device_report.sampling import measure_sampling, random_topology
-from tests.benchmarks import gpu, gpu_epochs, gpu_gather, gpu_sampling
+from tests.benchmarks import gpu, gpu_aggregation, gpu_epochs, gpu_gather, gpu_sampling
 from tests.benchmarks.growth_graph import GrowthGraph
 from tests.integration.scripts.toy import toy_data
 
@@ -33,6 +33,23 @@ def test_gather(width, dtype):
     assert {gpu_gather.OURS, gpu_gather.OURS_HOST, gpu_gather.TORCH} <= rates.keys()
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_aggregation(dtype, monkeypatch):
+    device = EmulatedDevice()
+    monkeypatch.setattr("lightning_gnnload.nn.aggregate.device_of", lambda _: device)
+    case = gpu_aggregation.Case(device, num_dst=20, fanout=3, num_src=40, width=8, dtype=dtype)
+    page = gpu_aggregation.table(case, num_turns=1, bytes_per_s=1e9)
+    assert {"aggregate/sum_rows", "aggregate/max_rows"} <= {name.partition("<")[0] for name in device.launched}
+    for way in (gpu_aggregation.OURS, "embedding_bag", "PyG, scatter"):
+        assert f"| {way} | " in page
+    # 60 edges, their rows of 32 or 16 bytes and indices of 4; 20 rows and starts; 40 rows and starts.
+    row = 8 * dtype.itemsize
+    assert case.moved_bytes("mean") == (60 * (row + 4) + 20 * (row + 4), 120 * (row + 4) + 60 * (row + 4))
+    monkeypatch.setitem(gpu_aggregation.WAYS, "embedding_bag", lambda how, block, x, weights: x[: block.num_dst])
+    with pytest.raises(gpu_aggregation.BenchmarkError, match="embedding_bag: the mean of"):
+        gpu_aggregation.table(case, num_turns=1, bytes_per_s=1e9)
+
+
 @pytest.mark.parametrize("percent", [0, 10])
 def test_stages(percent):
     device, data = EmulatedDevice(), toy_data()
@@ -55,7 +72,7 @@ def test_a_graph_without_rows_is_given_some(tmp_path):
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-@pytest.mark.parametrize("part", [gpu, gpu_sampling, gpu_gather, gpu_epochs])
+@pytest.mark.parametrize("part", [gpu, gpu_sampling, gpu_gather, gpu_aggregation, gpu_epochs])
 def test_without_a_gpu_they_say_so_in_a_line(part, capsys):
     assert part.main([]) == 0
     said = capsys.readouterr()

@@ -36,7 +36,8 @@ BUDGETS = {
 
 
 def held(values: torch.Tensor | Mapped) -> np.ndarray:
-    return (values.tensor if isinstance(values, Mapped) else values).numpy()
+    """The array itself where it is the host's, else a copy."""
+    return (values.tensor if isinstance(values, Mapped) else values.cpu()).numpy()
 
 
 def lists(topology: Topology, of_edges: str = "indices") -> list[list[int]]:
@@ -53,6 +54,7 @@ def lists(topology: Topology, of_edges: str = "indices") -> list[list[int]]:
 
 def spoil(topology: Topology) -> None:
     """Overwrites the mapped lists of hot nodes: who reads those gets others."""
+    assert isinstance(topology.indices, Mapped), "only the host's memory can be changed here"
     indptr, cold = held(topology.indptr), held(topology.indices)
     for node in np.flatnonzero(held(topology.hot_begin) >= 0):
         cold[indptr[node] : indptr[node + 1]] = -1

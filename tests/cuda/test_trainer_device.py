@@ -218,7 +218,8 @@ def test_auto_says_once_why_it_cannot(monkeypatch: pytest.MonkeyPatch, caplog: p
     assert caplog.text.count("made on the CPU: CuPy is not installed.") == 1
 
 
-def test_cuda_without_a_gpu_is_an_error() -> None:
+def test_cuda_without_a_gpu_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)  # also where there is one
     module = toy_module(sampling_device="cuda")
     with pytest.raises(CudaUnavailableError):
         next(iter(module.train_dataloader()))

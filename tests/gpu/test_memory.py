@@ -7,10 +7,12 @@ import torch
 from lightning_gnnload.cache.device.memory_use import TorchMemory, allowance
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.plugin.commands.doctor import cuda_findings
+from tests.runif import RunIf
 
 MIB = 1 << 20
 
 
+@RunIf(alone=True)
 def test_the_peak_is_what_torch_held_and_what_is_free_can_be_had(device: Device) -> None:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats(device.torch_device)

@@ -93,3 +93,23 @@ def test_its_server_ends_with_it() -> None:
 def test_what_is_no_interpreter_is_started_as_ever() -> None:
     with forkserver.Popen(["echo", "said"], stdout=subprocess.PIPE) as process:
         assert process.communicate()[0] == b"said\n"
+
+
+def test_where_imports_start_threads_processes_are_new_interpreters(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As on machines whose libraries do so. A fork would lack the threads, so the server refuses, and says which."""
+    thread = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    server = forkserver.started(thread)
+    monkeypatch.setattr(forkserver, "_known", {os.getpid(): server})
+    with pytest.warns(UserWarning, match=r"no forks: (.|\n)*a fork would lack all but one"):
+        process = forkserver.Popen([sys.executable, "-c", "print(7)"], stdout=subprocess.PIPE, text=True)
+    assert process.communicate(timeout=60)[0] == "7\n"
+    assert process.returncode == 0
+    server.close()
+
+
+def test_a_server_that_is_gone_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    server = forkserver.started("import os; os._exit(1)")
+    monkeypatch.setattr(forkserver, "_known", {os.getpid(): server})
+    with pytest.raises(OSError, match="the server of forks is gone"):
+        forkserver.Popen([sys.executable, "-c", "print(7)"])
+    server.close()

@@ -19,6 +19,7 @@ import pytest
 import torch
 
 from tests import guards
+from tests.integration.scripts import launch
 
 
 @contextmanager
@@ -181,3 +182,29 @@ def test_an_ignored_interrupt_is_heeded_again() -> None:
     assert guards.leaks(before) == []
     with pytest.raises(KeyboardInterrupt):
         signal.raise_signal(signal.SIGINT)
+
+
+IMPORTS = """
+try:
+    import mpi4py
+except ImportError as error:
+    print(error)
+"""
+
+
+def test_lightning_starts_no_daemon_by_importing_mpi4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where it is installed: behind all other folders, as those of packages are."""
+    from lightning_fabric.plugins.environments import mpi
+
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("raise AssertionError('imported, and so the daemon is started')")
+    monkeypatch.setattr(sys, "path", [*sys.path, str(tmp_path)])
+    monkeypatch.setattr(mpi, "_MPI4PY_AVAILABLE", True)
+    assert not mpi.MPIEnvironment.detect()
+
+
+@pytest.mark.parametrize("anew", [True, False])
+def test_nor_do_ranks(tmp_path: Path, anew: bool) -> None:
+    (tmp_path / "imports.py").write_text(IMPORTS)
+    job = launch.run(tmp_path / "imports.py", folder=tmp_path / "job", anew=anew)
+    assert job.output == "mpi4py is hidden from tests\n"

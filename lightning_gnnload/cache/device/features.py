@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import threading
 from abc import ABC, abstractmethod
-from contextlib import suppress
 
 import numpy as np
 import torch
@@ -78,9 +77,7 @@ class DeviceFeatures(ABC):
 
     def close(self) -> None:
         """Waits until the device has done all its work, and gives memory back. No gather may follow."""
-        if self.device.torch_device.type == "cuda":
-            with suppress(RuntimeError):  # a failed device raises where it is used next
-                torch.cuda.synchronize(self.device.torch_device)  # not one stream: those of all threads may read it
+        self.device.synchronize()  # not one stream: those of all threads may read it
 
     @abstractmethod
     def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:

@@ -3,27 +3,21 @@
 from __future__ import annotations
 
 import logging
-import os
 import zlib
-from collections.abc import Sequence
-from functools import partial
-from typing import Any
 
 import numpy as np
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.cache.device.memory_use import shrinking
-from lightning_gnnload.cache.device.peer_access import PeerAccess
-from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
-from lightning_gnnload.cache.peers import PeerGroup, PeerValue
+from lightning_gnnload.cache.device.linked_memory import LinkedMemory
+from lightning_gnnload.cache.device.shards import Shards
+from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.cache.static import SharerOf, deal_to_shards, gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore
-from lightning_gnnload.errors import CacheConfigError, CudaCallError, DeviceMemoryError, DeviceShareError
+from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
+from lightning_gnnload.ops.cuda.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 
@@ -72,7 +66,7 @@ def fill_shared_shards(
             peers.abort(error)  # before close(), which waits for other ranks, which wait for this one
         filler.shards.close()
         raise
-    if filler.leads:
+    if filler.memory.leads:
         filler.warn(len(rows))
     return location, filler.shards
 
@@ -88,54 +82,41 @@ class _ShardFiller:
         runtime: Runtime,
         sharer_of: SharerOf | None,
     ) -> None:
-        self.shards = Shards()
+        self.memory = LinkedMemory(device, peers, runtime, "the feature cache")
         self._sharer_of = sharer_of
         self._locations = np.empty(0, np.int32)  # of the rows of this rank's group
         self._copied = np.empty(0, np.int64)  # rows behind those of this rank's share
         self._store, self._device, self._peers, self._runtime = store, device, peers, runtime
-        self._rank = 0 if peers is None else peers.membership.index
-        self._count = 1 if peers is None else peers.membership.count
         self._row_bytes = max(store.row_bytes, 1)
-        self._access = PeerAccess(self._count)
         self._refusal = ""
-        self._unshared = ""
 
     @property
-    def leads(self) -> bool:
-        return self._rank == 0
+    def shards(self) -> Shards:
+        return self.memory.shards
 
     def arrange(self, hot: np.ndarray, copied: np.ndarray, *, required: bool) -> np.ndarray:
         """Takes memory and opens the others'. Returns the rows of this rank's group, hottest first."""
-        share = -(-len(hot) // self._count) + len(copied)
+        count = self.memory.count
+        share = -(-len(hot) // count) + len(copied)
         if share > 1 << ops.SLOT_BITS:
             raise CacheConfigError(
-                f"{len(hot)} rows are to be cached, and {len(copied)} in each rank, but {self._count} ranks can hold "
-                f"{self._count << ops.SLOT_BITS}. Lower ratio or capacity_bytes."
+                f"{len(hot)} rows are to be cached, and {len(copied)} in each rank, but {count} ranks can hold "
+                f"{count << ops.SLOT_BITS}. Lower ratio or capacity_bytes."
             )
         sharers = None if self._sharer_of is None else self._sharer_of(hot)
         if self._peers is not None:
             self._agree(self._peers, hot, copied, sharers)
-            self._access = PeerAccess.probe(self._peers, self._runtime)
-        # Each turn but the last loses a link, so the loop ends.
-        while share:
-            group = next(group for group in self._access.groups() if self._rank in group)
-            try:
-                share = shrinking(
-                    partial(self._allocate, group),
-                    share * self._row_bytes,
-                    close=lambda _: self.shards.close(),
-                    all_have=self._all_have,
-                )
-            except DeviceMemoryError as error:
-                if required:
-                    raise
-                self._refusal = str(error)
-                break
-            if self._open(group):
-                return self._deal(group, share, hot, copied, sharers)
-            self.shards.close()
-        self.shards = Shards()
-        return hot[:0]
+        self.memory.probe()
+        if not share:
+            return hot[:0]
+        try:
+            num_bytes = self.memory.take(share * self._row_bytes)
+        except DeviceMemoryError as error:
+            if required:
+                raise
+            self._refusal = str(error)
+            return hot[:0]
+        return self._deal(self.memory.group, num_bytes // self._row_bytes, hot, copied, sharers)
 
     def _agree(self, peers: PeerGroup, hot: np.ndarray, copied: np.ndarray, sharers: np.ndarray | None) -> None:
         peers.agree(
@@ -156,7 +137,7 @@ class _ShardFiller:
         rows = hot[: (share - len(self._copied)) * len(group)]
         if sharers is not None:
             # Rows whose rank is in another group go to any shard of this one.
-            shard_of = np.full(self._count + 1, -1)  # the last entry is for rows of no rank: index -1
+            shard_of = np.full(self.memory.count + 1, -1)  # the last entry is for rows of no rank: index -1
             shard_of[group] = np.arange(len(group))
             sharers = shard_of[sharers[: len(rows)]]
         self._locations = deal_to_shards(len(rows), len(group), sharers)
@@ -192,86 +173,12 @@ class _ShardFiller:
         """Logs, in one line, why the cache is smaller than it could be, if it is."""
         if self._refusal:
             _log.warning("The feature cache stays in the host's memory, as %s", self._refusal)
-        elif self._access.reasons:
+        elif self.memory.access.reasons:
             _log.warning(
                 "Not all ranks' devices read each other's memory (%s). Each of the groups of ranks %s holds the "
                 "hottest rows for itself: in the first rank's, %s, %.0f %% of all rows.",
-                "; ".join(self._access.reasons[:3]),
-                self._access.groups(),
+                "; ".join(self.memory.access.reasons[:3]),
+                self.memory.access.groups(),
                 in_units(num_rows * self._store.row_bytes),
                 100 * num_rows / self._store.shape[0],
             )
-
-    def _allocate(self, group: Sequence[int], num_bytes: int) -> int:
-        """Takes memory, which others can open where the group has any. Returns how many rows fit. Raises
-        DeviceMemoryError."""
-        self.shards = Shards(memory=self._shared(num_bytes) if len(group) > 1 else None)
-        # Private where CUDA cannot share: _open() tells the others, and this rank becomes its own group.
-        if self.shards.memory is None:
-            self.shards.memory = PrivateMemory(self._device, num_bytes)
-        return num_bytes // self._row_bytes
-
-    def _shared(self, num_bytes: int) -> ExportedMemory | None:
-        """Allocates memory that other ranks can open; None where CUDA cannot share memory here. Raises
-        DeviceMemoryError."""
-        assert self._peers is not None, "a rank alone shares with nobody"
-        try:
-            label = f"the feature cache of rank {self._rank} of {self._peers.membership.name!r}"
-            return ExportedMemory(self._runtime, num_bytes, label)
-        except CudaCallError as failure:
-            if failure.name == NO_MEMORY:
-                raise DeviceMemoryError(
-                    f"{in_units(num_bytes)} on the device of rank {self._rank}, which has "
-                    f"{in_units(self._runtime.free_bytes())} free: {failure}"
-                ) from failure
-            self._unshared = str(failure)
-            return None
-
-    def _all_have(self, succeeded: bool) -> bool:
-        if self._peers is None:
-            return succeeded
-        return all(value.fields["has"] for value in self._peers.all_gather({"has": succeeded}))
-
-    def _open(self, group: list[int]) -> bool:
-        """Opens the memory of the group's other ranks. Returns whether all ranks could; otherwise links were
-        removed."""
-        memory = self.shards.memory
-        assert memory is not None, "memory comes first"
-        self.shards.own_shard = group.index(self._rank)
-        self.shards.addresses = [memory.address] * len(group)
-        if self._peers is None:
-            return True
-        if isinstance(memory, ExportedMemory):
-            values = self._peers.all_gather({"memory_handle": memory.memory_handle.values}, memory.fd)
-        else:
-            values = self._peers.all_gather({"unshared": self._unshared})
-        unread = self._open_others(group, values)
-        # Collective over all groups, so that every rank's record of links stays the same.
-        return not self._access.remove([value.fields["unread"] for value in self._peers.all_gather({"unread": unread})])
-
-    def _open_others(self, group: list[int], values: Sequence[PeerValue]) -> dict[str, str]:
-        """Opens the memory of the other ranks of a group. Returns the ranks whose memory cannot be read, and why."""
-        fds = [value.fd for value in values]
-        unread = {}
-        try:
-            for position, peer in enumerate(group):
-                if peer == self._rank:
-                    continue
-                try:
-                    self.shards.addresses[position] = self._open_memory(values[peer].fields, fds, peer)
-                except DeviceShareError as error:
-                    unread[str(peer)] = str(error)
-        finally:
-            for fd in fds:
-                if fd >= 0:
-                    os.close(fd)
-        return unread
-
-    def _open_memory(self, fields: dict[str, Any], fds: list[int], peer: int) -> int:
-        """Opens another rank's memory and returns its address. Raises DeviceShareError."""
-        if "memory_handle" not in fields:
-            raise DeviceShareError(f"rank {peer} cannot share its device's memory. {fields.get('unshared')}")
-        memory_handle = MemoryHandle.from_values(fields["memory_handle"])
-        fd, fds[peer] = fds[peer], -1  # OpenedMemory closes it, so the caller must not
-        self.shards.opened.append(OpenedMemory(self._runtime, memory_handle, fd))
-        return self.shards.opened[-1].address

@@ -182,8 +182,15 @@ class CudaDevice:
         with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield
 
+    def current_stream(self) -> torch.Stream:
+        return torch.cuda.current_stream(self.torch_device)
+
     def record(self) -> CudaEvent:
         return CudaEvent(self.torch_device)
+
+    def synchronize(self) -> None:
+        with suppress(RuntimeError):
+            torch.cuda.synchronize(self.torch_device)
 
     def free_bytes(self) -> int:
         free, _ = torch.cuda.mem_get_info(self.torch_device)
@@ -241,8 +248,7 @@ class CudaDevice:
     @contextmanager
     def _idle(self) -> Iterator[None]:
         with self._entered():
-            with suppress(RuntimeError):  # a failed device raises where it is used next
-                torch.cuda.synchronize(self.torch_device)
+            self.synchronize()
             yield
 
     @contextmanager

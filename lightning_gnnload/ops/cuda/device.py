@@ -84,8 +84,16 @@ class Device(Protocol):
     def side_stream(self) -> AbstractContextManager[None]:
         """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
 
+    def current_stream(self) -> torch.Stream:
+        """Returns torch's current stream of the calling thread, for ``Tensor.record_stream``: memory belongs to the
+        stream that allocated it, and is given to that stream's next work as soon as its tensor is dropped."""
+
     def record(self) -> Event:
         """Marks this point in the current stream."""
+
+    def synchronize(self) -> None:
+        """Waits on the host for the work of all streams, training's too. Passes over the errors of a failed device,
+        which are raised where it is used next."""
 
     def free_bytes(self) -> int:
         """Counts what can still be allocated: the device's free memory, and what torch has reserved and not used."""

@@ -74,10 +74,9 @@ class DeviceWorkspace:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
             # The old ones are freed first. Another stream may own them: torch must not give them to it before this one
             # is done.
-            if self.slots.is_cuda:
-                for old in (self.slots, self.stamps):
-                    old.record_stream(torch.cuda.current_stream(old.device))
-                del old
+            for old in (self.slots, self.stamps):
+                old.record_stream(self.device.current_stream())
+            del old
             self.slots = self.stamps = self.device.empty(0, torch.int64)
             self.slots = self.device.empty(num_slots, torch.int64)
             self.stamps = self.device.empty(num_slots, torch.int32)

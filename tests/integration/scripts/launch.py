@@ -17,6 +17,7 @@ from pathlib import Path
 import psutil
 
 from tests import forkserver
+from tests.guards import HIDDEN
 
 ROOT = Path(__file__).parents[3]
 JOB_MARK = "GNNLOAD_TEST_JOB"
@@ -114,7 +115,8 @@ def start(
     """
     mark = uuid.uuid4().hex
     variables = {name: value for name, value in os.environ.items() if not _OF_A_LAUNCHER.fullmatch(name)}
-    variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
+    paths = os.pathsep.join(map(str, (ROOT, HIDDEN)))
+    variables |= {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths, "PYTHONUNBUFFERED": "1", JOB_MARK: mark}
     variables |= {"PYTHONFAULTHANDLER": "1"}
     variables |= environment or {}
     command = [*prefix, sys.executable]
