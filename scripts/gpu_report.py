@@ -107,11 +107,8 @@ def is_built() -> bool:
 
 
 def prepare(out: Path, wheels: Path | None) -> None:
-    """Sets what all steps see: wheels, and no mpi4py, by which Lightning would start a daemon that outlives tests."""
-    hidden = out / "hidden"
-    (hidden / "mpi4py").mkdir(parents=True, exist_ok=True)
-    (hidden / "mpi4py" / "__init__.py").write_text('raise ImportError("hidden by scripts/gpu_report.py")\n')
-    folders = [str(hidden)]
+    """Sets what all steps see: wheels, and no mpi4py, by which Lightning would start a daemon that outlives them."""
+    folders = [str(ROOT / "tests" / "hidden")]
     if wheels is not None:
         beside = out / "wheels"
         install = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--target", str(beside)]

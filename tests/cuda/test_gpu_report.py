@@ -104,4 +104,4 @@ def test_mpi_is_hidden_from_all_steps(script: ModuleType, tmp_path: Path, monkey
     script.prepare(tmp_path, None)
     step = script.Step("mpi", 60, [sys.executable, "-c", "import mpi4py"])
     assert script.run(step, 30, tmp_path) == "status 1"
-    assert "ImportError: hidden by" in (tmp_path / "mpi.txt").read_text()
+    assert "ImportError: mpi4py is hidden" in (tmp_path / "mpi.txt").read_text()

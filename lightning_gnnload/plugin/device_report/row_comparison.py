@@ -13,12 +13,14 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.ops.cuda import dropout as device_dropout
+from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.rows import Table
 from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
+from lightning_gnnload.ops.host_edges import HostEdges
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 _WIDTHS = (1, 3, 16, 100, 128)
@@ -104,11 +106,45 @@ def compare_dropout(device: Device) -> Iterator[str]:
             yield "" if is_equal else f"{name} of {dtype}{', with relu' if relu else ''}"
 
 
+def compare_aggregates(device: Device) -> Iterator[str]:
+    """Sums, means and maxima of neighbours' rows, and their gradients; products of ends, of numbers whose are exact."""
+    rng, num_dst = np.random.default_rng(0), 60
+    indptr = torch.from_numpy(np.concatenate([[0], rng.integers(0, 9, num_dst).cumsum()])).int()
+    indices = torch.from_numpy(rng.integers(0, _NUM_ROWS, int(indptr[-1]))).int()
+    there = DeviceEdges(device, indptr.to(device.torch_device), indices.to(device.torch_device), _NUM_ROWS)
+    here = HostEdges(indptr, indices, _NUM_ROWS)
+    for dtype, width in product((torch.float32, torch.float64, torch.bfloat16), (1, 7, 100)):
+        x, grad = (torch.from_numpy(rng.standard_normal((rows, width))).to(dtype) for rows in (_NUM_ROWS, num_dst))
+        x_there, grad_there = x.to(device.torch_device), grad.to(device.torch_device)
+        (most, source), (most_there, source_there) = here.max_neighbors(x), there.max_neighbors(x_there)
+        whole, whole_grad = (tensor.mul(4).round() for tensor in (x, grad))
+        ends = np.repeat(np.arange(num_dst), np.diff(indptr)), indices.long()
+        products = (whole_grad[ends[0]].double() * whole[ends[1]].double()).sum(1)
+        dots = there.dot_ends(whole_grad.to(device.torch_device), whole.to(device.torch_device))
+        for name, mine, hosts in (
+            ("sums", there.sum_neighbors(x_there), here.sum_neighbors(x, None, False)),
+            ("means", there.sum_neighbors(x_there, is_mean=True), here.sum_neighbors(x, None, True)),
+            ("gradients of sums", there.sum_destinations(grad_there), here.sum_destinations(grad, None, False)),
+            (
+                "gradients of means",
+                there.sum_destinations(grad_there, is_mean=True),
+                here.sum_destinations(grad, None, True),
+            ),
+            ("maxima", most_there, most),
+            ("sources of maxima", source_there, source),
+            ("gradients of maxima", there.add_to_sources(source_there, grad_there), here.add_to_sources(source, grad)),
+            ("products of ends", dots.double(), products),
+        ):
+            is_equal = np.array_equal(_bits(mine.cpu()), _bits(hosts))
+            yield "" if is_equal else f"{name} of {width} {dtype}"
+
+
 ROW_COMPARISONS: dict[str, Callable[[Device], Iterator[str]]] = {
     "rows of all dtypes": compare_gathers,
     "rows that are cached in part": compare_tiers,
     "a cache that evicts": compare_dynamic_caches,
     "dropout": compare_dropout,
+    "sums and maxima of neighbours": compare_aggregates,
 }
 """What each compares, by the words of reports."""
 

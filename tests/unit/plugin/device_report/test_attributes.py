@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gnnload.plugin.device_report.attributes import device_attributes
+
 SMI = r"""#!/bin/sh
 refused='Field "mig.mode.current" is not a valid field to query.'
 case "$*" in
