@@ -129,7 +129,7 @@ imports: $(lint_ready)  ## layers: imports point downward only
 	$(BIN)/lint-imports
 
 clang-format: $(lint_ready)  ## style of the C++ code
-	$(BIN)/clang-format --dry-run --Werror $(kernel_sources) tests/cluster/delay_proxy.cpp
+	$(BIN)/clang-format --dry-run --Werror $(kernel_sources) tests/cluster/delay_proxy.cpp tests/cuda/*.cpp tests/cuda/*.h
 
 kernels: $(lint_ready)  ## compile the kernels with warnings as errors
 	$(BIN)/cmake -S kernels -B build/werror -G Ninja -DCMAKE_BUILD_TYPE=Release -DLG_WERROR=ON \

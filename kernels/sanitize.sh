@@ -45,7 +45,9 @@ fuzz_python() {
 # and reach no memory that the others do not.
 kernel_tests() {
   ls tests/ops/test_*.py | grep -v _conformance
-  for of in emulator gather layers neighbors scan walks weighted; do echo "tests/cuda/test_$of.py"; done
+  for of in device_driver emulated_libcuda emulator gather layers neighbors scan walks weighted; do
+    echo "tests/cuda/test_$of.py"
+  done
 }
 
 # In two processes, as continuous integration has two cores.

@@ -29,9 +29,12 @@ RINGS = ("law", "matrix", "hunt")
 FILES = {
     "cuda": "matrix",
     "cuda/test_aggregate.py": "law",
+    "cuda/test_cuda_device.py": "law",
     "cuda/test_device_batches.py": "law",
+    "cuda/test_device_driver.py": "law",
     "cuda/test_device_features.py": "law",
     "cuda/test_dynamic_cache.py": "law",
+    "cuda/test_emulated_libcuda.py": "law",
     "cuda/test_gather.py": "law",
     "cuda/test_host_memory.py": "law",
     "cuda/test_neighbors.py": "law",

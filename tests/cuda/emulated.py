@@ -67,6 +67,13 @@ class EmulatedEvent:
         self._streams.wait_on_host(self._moment)
 
 
+def parameter_pointers(memory: bytes, offsets: bytes) -> Any:
+    """What leads to the parameters of a launch, which have to live as long."""
+    begin = ctypes.cast(memory, ctypes.c_void_p).value or 0
+    addresses = [begin + offset for offset in memoryview(offsets).cast("I")]
+    return (ctypes.c_void_p * max(1, len(addresses)))(*addresses)
+
+
 class EmulatedDevice:
     """A :class:`~lightning_gnnload.ops.cuda.device.Device` whose memory is the host's.
 
@@ -110,8 +117,7 @@ class EmulatedDevice:
             raise GnnLoadError(
                 f"{op}/{kernel}: a block wants {shared_bytes} bytes of {MAX_SHARED_BYTES} that there are."
             )
-        memory, addresses = kernel_of_types.arguments.buffer()
-        kernel_of_types.arguments.pack(memory, arguments)
+        memory = kernel_of_types.arguments.pack(arguments)
         passed = list(zip(kernel_of_types.arguments.leaves, kernel_of_types.arguments.collect(arguments), strict=True))
         if mapped := [p.name for p, value in passed if isinstance(value, Mapped) and not p.is_read_only]:
             raise GnnLoadError(f"{op}/{kernel} may write to {mapped}, but host memory is only read.")
@@ -121,10 +127,10 @@ class EmulatedDevice:
         # An address without its tensor leads to words that kernels of all streams count in, by atomic operations.
         self.streams.work(kernel_of_types.name, read, written)
         expression, error = kernel_of_types.expression.replace(" ", "").encode(), ctypes.create_string_buffer(1024)
-        seed = next(self._lane_seeds)
+        seed, pointers = next(self._lane_seeds), parameter_pointers(memory, kernel_of_types.arguments.offsets)
         self.num_launches += 1
         self.launched.add(kernel_of_types.name)
-        if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, addresses, error, len(error)):
+        if kernel_of_types.launch(expression, blocks, threads, shared_bytes, seed, pointers, error, len(error)):
             raise GnnLoadError(f"{kernel_of_types.name}: {error.value.decode()}")
         for tensor in written:
             self.memory.check(tensor)

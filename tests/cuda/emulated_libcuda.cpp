@@ -12,13 +12,12 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
-#include <deque>
-#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -26,25 +25,13 @@
 #include <string>
 #include <vector>
 
-#include "device/driver.h"
+#include "emulated_streams.h"
 
 #define EXPORT extern "C" __attribute__((visibility("default")))
 
 namespace {
 
-using namespace lg::device;
-
-enum : Status {
-  kInvalidValue = 1,
-  kNotInitialized = 3,
-  kInvalidDevice = 101,
-  kInvalidImage = 200,
-  kInvalidContext = 201,
-  kInvalidHandle = 400,
-  kNotFound = 500,
-  kIllegalAddress = 700,
-  kLaunchFailed = 719,
-};
+using namespace emulated;
 
 const std::map<Status, const char*> kNames = {
     {kSuccess, "CUDA_SUCCESS"},
@@ -63,14 +50,6 @@ const std::map<Status, const char*> kNames = {
 constexpr int kDevices = 2;
 constexpr unsigned kMostShared = 227 << 10;
 
-// What a device refuses, or does something undefined at.
-struct Refusal {
-  Status status;
-  std::string reason;
-};
-
-[[noreturn]] void refuse(Status status, std::string reason) { throw Refusal{status, reason}; }
-
 struct Library {
   void* opened = nullptr;
   int (*launch)(const char*, unsigned, unsigned, unsigned, uint64_t, void**, char*, int) = nullptr;
@@ -84,30 +63,6 @@ struct Kernel {
   unsigned shared_bytes = kFreeShared;
 };
 
-struct Point {  // an event: records are numbered, and those up to `done` have been reached
-  uint64_t recorded = 0, done = 0;
-};
-
-struct Bytes {
-  uint64_t begin, size;
-  bool holds(const Bytes& part) const {
-    return part.begin >= begin && part.size <= size && part.begin - begin <= size - part.size;
-  }
-  bool meets(const Bytes& other) const {
-    return begin < other.begin + other.size && other.begin < begin + size;
-  }
-};
-
-struct Operation {
-  std::function<void()> run;
-  std::shared_ptr<Point> after;  // waits until `record` of it is done
-  uint64_t record = 0;
-  std::vector<Bytes> device;  // that it reads or writes
-  Bytes host{0, 0};
-
-  bool is_ready() const { return !after || after->done >= record; }
-};
-
 struct Parameters {
   std::vector<std::max_align_t> memory;
   std::vector<void*> pointers;
@@ -116,83 +71,17 @@ struct Parameters {
 struct State {
   std::mutex mutex;
   pid_t owner = 0;  // that has called cuInit
-  bool is_deferred = false;
-  uint64_t random = 0, launches = 0, seed = 0;
+  uint64_t launches = 0, seed = 0;
   std::map<std::string, int64_t> counts;
   int64_t fails_in = 0;  // calls; 0: none fails
   Status fails_with = kSuccess;
-  double call_us = 0;
-  Refusal failure{kSuccess, ""};  // for good, as a context's
-  std::map<Stream, std::deque<Operation>> streams;
+  std::atomic<double> call_us{0};
+  Streams streams;
   std::map<void*, std::shared_ptr<Point>> events;
   std::map<void*, size_t> host_blocks;
-  std::vector<Bytes> owned;  // device memory that the test has named
   std::map<std::string, Library> libraries;
   std::set<void*> modules;
   std::map<void*, std::unique_ptr<Kernel>> functions;
-
-  size_t below(size_t n) {  // SplitMix64
-    uint64_t z = random += 0x9e3779b97f4a7c15u;
-    z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ z >> 27) * 0x94d049bb133111ebu;
-    return (z ^ z >> 31) % n;
-  }
-
-  void check_owned(const Operation& operation, const char* when) const {
-    for (const Bytes& bytes : operation.device) {
-      if (!owned.empty() && bytes.size &&
-          std::none_of(owned.begin(), owned.end(),
-                       [&](const Bytes& range) { return range.holds(bytes); })) {
-        refuse(kIllegalAddress, std::to_string(bytes.size) + " bytes at " +
-                                    std::to_string(bytes.begin) + " are not the device's " + when);
-      }
-    }
-  }
-
-  void run(const Operation& operation) {
-    check_owned(operation, "when they are used: they have been given back too early");
-    operation.run();
-  }
-
-  void add(Stream stream, Operation operation) {
-    check_owned(operation, "at the call");
-    if (is_deferred) {
-      streams[stream].push_back(std::move(operation));
-    } else {
-      fails_for_good([&] { run(operation); });
-    }
-  }
-
-  // Runs the head of a stream that is drawn; false where all have to wait, or none is left.
-  bool step() {
-    std::vector<Stream> ready;
-    for (const auto& [stream, queue] : streams) {
-      if (!queue.empty() && queue.front().is_ready()) ready.push_back(stream);
-    }
-    if (ready.empty()) return false;
-    std::deque<Operation>& queue = streams[ready[below(ready.size())]];
-    const Operation operation = std::move(queue.front());
-    queue.pop_front();
-    fails_for_good([&] { run(operation); });
-    return true;
-  }
-
-  template <class Done>
-  void run_until(Done is_done) {
-    while (!is_done() && step()) {
-    }
-    if (!is_done()) refuse(kLaunchFailed, "streams wait for each other");
-  }
-
-  template <class Work>
-  void fails_for_good(Work work) {
-    try {
-      work();
-    } catch (const Refusal& refusal) {
-      failure = refusal;
-      throw;
-    }
-  }
 
   std::shared_ptr<Point> point(Event event) const {
     const auto found = events.find(event);
@@ -233,7 +122,7 @@ Status call(const char* name, Needs needs, Work work) {
     if (needs >= kInit && state.owner != getpid())
       refuse(kNotInitialized, "cuInit, in this process");
     if (needs == kContext && !current) refuse(kInvalidContext, "the thread has no context");
-    if (needs == kContext && state.failure.status) throw state.failure;
+    if (needs == kContext && state.streams.failure.status) throw state.streams.failure;
     return work();
   } catch (const Refusal& refusal) {
     last = refusal;
@@ -374,13 +263,14 @@ EXPORT Status cuLaunchKernel(Function function, unsigned grid_x, unsigned grid_y
     ++state.counts[kernel.name];
     const uint64_t seed = (state.seed << 32) + state.launches++;
     auto given = copied(kernel, parameters);
-    state.add(stream, {[&kernel, grid_x, block_x, shared_bytes, seed, given] {
-                char error[1024] = "";
-                if (kernel.library->launch(kernel.name.c_str(), grid_x, block_x, shared_bytes, seed,
-                                           given->pointers.data(), error, sizeof error)) {
-                  refuse(kLaunchFailed, kernel.name + ": " + error);
-                }
-              }});
+    state.streams.add(
+        stream, {[&kernel, grid_x, block_x, shared_bytes, seed, given] {
+          char error[1024] = "";
+          if (kernel.library->launch(kernel.name.c_str(), grid_x, block_x, shared_bytes, seed,
+                                     given->pointers.data(), error, sizeof error)) {
+            refuse(kLaunchFailed, kernel.name + ": " + error);
+          }
+        }});
     return kSuccess;
   });
 }
@@ -389,7 +279,7 @@ EXPORT Status cuMemsetD8Async(Address to, unsigned char value, size_t num_bytes,
   return call("cuMemsetD8Async", kContext, [&] {
     Operation operation{[=] { std::memset(pointer(to), value, num_bytes); }};
     operation.device = {{to, num_bytes}};
-    state.add(stream, operation);
+    state.streams.add(stream, operation);
     return kSuccess;
   });
 }
@@ -399,7 +289,7 @@ EXPORT Status cuMemcpyHtoDAsync_v2(Address to, const void* from, size_t num_byte
     Operation operation{[=] { std::memcpy(pointer(to), from, num_bytes); }};
     operation.device = {{to, num_bytes}};
     operation.host = bytes_at(from, num_bytes);
-    state.add(stream, operation);
+    state.streams.add(stream, operation);
     return kSuccess;
   });
 }
@@ -409,7 +299,7 @@ EXPORT Status cuMemcpyDtoHAsync_v2(void* to, Address from, size_t num_bytes, Str
     Operation operation{[=] { std::memcpy(to, pointer(from), num_bytes); }};
     operation.device = {{from, num_bytes}};
     operation.host = bytes_at(to, num_bytes);
-    state.add(stream, operation);
+    state.streams.add(stream, operation);
     return kSuccess;
   });
 }
@@ -421,7 +311,7 @@ EXPORT Status cuMemcpyDtoDAsync_v2(Address to, Address from, size_t num_bytes, S
     }
     Operation operation{[=] { std::memcpy(pointer(to), pointer(from), num_bytes); }};
     operation.device = {{to, num_bytes}, {from, num_bytes}};
-    state.add(stream, operation);
+    state.streams.add(stream, operation);
     return kSuccess;
   });
 }
@@ -440,7 +330,7 @@ EXPORT Status cuEventRecord(Event event, Stream stream) {
   return call("cuEventRecord", kContext, [&] {
     const std::shared_ptr<Point> point = state.point(event);
     const uint64_t record = ++point->recorded;
-    state.add(stream, {[=] { point->done = std::max(point->done, record); }});
+    state.streams.add(stream, {[=] { point->done = std::max(point->done, record); }});
     return kSuccess;
   });
 }
@@ -448,7 +338,7 @@ EXPORT Status cuEventRecord(Event event, Stream stream) {
 EXPORT Status cuEventQuery(Event event) {
   return call("cuEventQuery", kContext, [&] {
     const std::shared_ptr<Point> point = state.point(event);
-    if (point->done < point->recorded) state.step();
+    if (point->done < point->recorded) state.streams.step();
     return point->done < point->recorded ? kNotReady : kSuccess;
   });
 }
@@ -456,7 +346,7 @@ EXPORT Status cuEventQuery(Event event) {
 EXPORT Status cuEventSynchronize(Event event) {
   return call("cuEventSynchronize", kContext, [&] {
     const std::shared_ptr<Point> point = state.point(event);
-    state.run_until([&] { return point->done >= point->recorded; });
+    state.streams.run_until([&] { return point->done >= point->recorded; });
     return kSuccess;
   });
 }
@@ -476,14 +366,14 @@ EXPORT Status cuStreamWaitEvent(Stream stream, Event event, unsigned flags) {
     Operation operation{[] {}};
     operation.after = state.point(event);
     operation.record = operation.after->recorded;  // a later record is not waited for
-    state.add(stream, operation);
+    state.streams.add(stream, operation);
     return kSuccess;
   });
 }
 
 EXPORT Status cuStreamSynchronize(Stream stream) {
   return call("cuStreamSynchronize", kContext, [&] {
-    state.run_until([&] { return state.streams[stream].empty(); });
+    state.streams.run_until([&] { return state.streams.queues[stream].empty(); });
     return kSuccess;
   });
 }
@@ -505,12 +395,8 @@ EXPORT Status cuMemFreeHost(void* memory) {
     const auto found = state.host_blocks.find(memory);
     if (found == state.host_blocks.end()) refuse(kInvalidValue, "no such host memory");
     const Bytes block = bytes_at(memory, found->second);
-    for (const auto& [stream, queue] : state.streams) {
-      for (const Operation& operation : queue) {
-        if (operation.host.size && block.meets(operation.host)) {
-          refuse(kInvalidValue, "host memory is freed before it has been copied");
-        }
-      }
+    if (state.streams.needs(block)) {
+      refuse(kInvalidValue, "host memory is freed before it has been copied");
     }
     std::free(memory);
     state.host_blocks.erase(found);
@@ -525,15 +411,13 @@ LG_DRIVER_ENTRIES(LG_SAME)
 // Forgets what is queued, counted, wanted, owned and failed; events, host memory and modules stay.
 EXPORT void lg_emulated_reset(int is_deferred, uint64_t seed) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  state.is_deferred = is_deferred;
-  state.seed = state.random = seed;
+  state.streams = Streams();
+  state.streams.is_deferred = is_deferred;
+  state.seed = state.streams.random = seed;
   state.launches = 0;
   state.counts.clear();
   state.fails_in = 0;
   state.call_us = 0;
-  state.failure = {kSuccess, ""};
-  state.streams.clear();
-  state.owned.clear();
 }
 
 // Calls of an entry, or launches of a kernel.
@@ -564,12 +448,12 @@ EXPORT void lg_emulated_fail(int64_t call, Status status) {
 // From the first range on, copies and memsets of other device memory are refused.
 EXPORT void lg_emulated_own(uint64_t begin, uint64_t num_bytes) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  state.owned.push_back({begin, num_bytes});
+  state.streams.owned.push_back({begin, num_bytes});
 }
 
 EXPORT void lg_emulated_disown(uint64_t begin) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  for (Bytes& range : state.owned) {
+  for (Bytes& range : state.streams.owned) {
     if (range.begin == begin) range.size = 0;
   }
 }
@@ -577,8 +461,7 @@ EXPORT void lg_emulated_disown(uint64_t begin) {
 // Queued operations, events and blocks of host memory that there are.
 EXPORT void lg_emulated_held(int64_t* operations, int64_t* events, int64_t* host_blocks) {
   const std::lock_guard<std::mutex> lock(state.mutex);
-  *operations = 0;
-  for (const auto& [stream, queue] : state.streams) *operations += int64_t(queue.size());
+  *operations = int64_t(state.streams.num_waiting());
   *events = int64_t(state.events.size());
   *host_blocks = int64_t(state.host_blocks.size());
 }

@@ -68,6 +68,17 @@ class EmulatedLibcuda:
     def disown(self, memory: torch.Tensor | np.ndarray) -> None:
         self._library.lg_emulated_disown(_range(memory)[0])
 
+    def synchronize(self, stream: int) -> None:
+        """Waits for a stream, in a thread that has the device's context meanwhile."""
+        context = ctypes.c_void_p()
+        for status in (
+            self._library.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+            self._library.cuCtxSetCurrent(context),
+            self._library.cuStreamSynchronize(ctypes.c_uint64(stream)),
+            self._library.cuCtxSetCurrent(None),
+        ):
+            assert status == 0, status
+
     def held(self) -> Held:
         counts = (ctypes.c_int64 * 3)()
         begin = ctypes.addressof(counts)
@@ -87,7 +98,7 @@ def image_of(source: Path, checks: str = "") -> bytes:
 
 @functools.cache
 def _opened() -> tuple[str, ctypes.CDLL]:
-    with host_build.library(SOURCE, [*host_build.FLAGS, "-Wno-missing-field-initializers", "-pthread"]) as path:
+    with host_build.library(SOURCE, [*host_build.HOST_FLAGS, "-Wno-missing-field-initializers", "-pthread"]) as path:
         library = ctypes.CDLL(str(path))
     entries = {
         "reset": (ctypes.c_int, ctypes.c_uint64),

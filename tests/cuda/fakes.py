@@ -1,56 +1,10 @@
-"""CUDA's driver and runtime as CuPy binds them, faked: they keep what they are told."""
+"""CUDA's runtime as CuPy binds it, faked: it keeps what it is told."""
 
 from __future__ import annotations
 
-import ctypes
 import threading
-from types import SimpleNamespace
-from typing import ClassVar
 
 from lightning_gnnload.ops.cuda.host_memory import CHUNK_BYTES
-
-
-class FakeDriver:
-    """Keeps what is launched, with the parameters read back as the driver would read them."""
-
-    CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES = 8
-    types: ClassVar = {"pick32": "PPiQfqS", "pick64": "PPiQfqS", "clear": "P"}
-
-    def __init__(self) -> None:
-        self.loaded: list[bytes] = []
-        self.functions: list[str] = []
-        self.attributes: list[tuple[int, int, int]] = []
-        self.launches: list[SimpleNamespace] = []
-        self.error: Exception | None = None
-
-    def moduleLoadData(self, image):  # noqa: N802
-        self.loaded.append(image)
-        return 70
-
-    def moduleGetFunction(self, module, symbol):  # noqa: N802
-        assert module == 70
-        self.functions.append(symbol)
-        return len(self.functions)
-
-    def funcSetAttribute(self, function, attribute, value):  # noqa: N802
-        self.attributes.append((function, attribute, value))
-
-    def launchKernel(self, function, gx, gy, gz, bx, by, bz, shared, stream, params, extra):  # noqa: N802
-        if self.error:
-            raise self.error
-        symbol = self.functions[function - 1]
-        code = {"P": ctypes.c_uint64, "i": ctypes.c_int32, "Q": ctypes.c_uint64, "f": ctypes.c_float}
-        code |= {"q": ctypes.c_int64, "S": ctypes.c_char * 32}
-        addresses = (ctypes.c_void_p * len(self.types[symbol])).from_address(params)
-        read = [_value(code[t].from_address(a)) for t, a in zip(self.types[symbol], addresses, strict=True)]
-        assert (gy, gz, by, bz, extra) == (1, 1, 1, 1, 0)
-        self.launches.append(
-            SimpleNamespace(symbol=symbol, blocks=gx, threads=bx, shared=shared, stream=stream, read=read)
-        )
-
-
-def _value(read):
-    return bytes(read) if isinstance(read, ctypes.Array) else read.value
 
 
 class FakeRuntime:

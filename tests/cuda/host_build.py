@@ -20,16 +20,16 @@ KERNELS = REPOSITORY / "kernels"
 BUILD = REPOSITORY / "build" / "emulated"
 COMPILER = os.environ.get("CXX", "g++")
 # Fibers share their thread's memory, and the host's compiler may not fuse what a device rounds twice.
-FLAGS = [
+HOST_FLAGS = [
     *("-std=c++17", "-O1", "-g1", "-fPIC", "-shared", "-fvisibility=hidden", "-fno-gnu-unique"),
     *("-fno-strict-aliasing", "-ffp-contract=off", "-D_FORTIFY_SOURCE=0", "-Wall", "-Wextra", "-Werror"),
     f"-I{KERNELS}",
 ]
-KERNEL_FLAGS = ["-DLG_EMULATE", "-include", "common/cuda/kernel.h"]  # headers come in any order
 if "GNNLOAD_SANITIZED" in os.environ:  # tests/sanitized.py
     # Not the stacks: a sanitizer knows those of threads, not of fibers.
-    FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "--param=asan-stack=0"]
+    HOST_FLAGS += ["-fsanitize=address,undefined", "-fno-sanitize-recover=all", "--param=asan-stack=0"]
     BUILD = BUILD.with_name("emulated-sanitized")  # tests without a sanitizer may run beside these
+FLAGS = [*HOST_FLAGS, "-DLG_EMULATE", "-include", "common/cuda/kernel.h"]  # headers come in any order
 
 _INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"]+)"', re.MULTILINE)
 
@@ -44,7 +44,7 @@ def load(source: Path, checks: str = "") -> ctypes.CDLL:
     Raises:
         KernelCompileError: the host's compiler refuses them.
     """
-    with library(source, [*FLAGS, *KERNEL_FLAGS], checks) as path:
+    with library(source, FLAGS, checks) as path:
         loaded = ctypes.CDLL(str(path))
         variables = _shared_variables(path, loaded)
     loaded.lg_emulate_launch.argtypes = [
@@ -109,5 +109,7 @@ def _included(source: Path) -> set[Path]:
         path = waiting.pop()
         if path not in found:
             found.add(path)
-            waiting += [KERNELS / name for name in _INCLUDE.findall(path.read_text())]
+            for name in _INCLUDE.findall(path.read_text()):
+                beside = path.parent / name
+                waiting.append(beside if beside.exists() else KERNELS / name)
     return found

@@ -18,6 +18,7 @@ from lightning_gnnload.ops.cuda.arguments import KernelArguments
 from lightning_gnnload.ops.cuda.signatures import parse
 from tests.forked import in_child
 
+from .emulated import parameter_pointers
 from .emulated_libcuda import EmulatedLibcuda, Held, image_of
 
 RAMPS = Path(__file__).parent / "kernels" / "ramps.cu"
@@ -71,13 +72,13 @@ class Client:
     ) -> None:
         kernel = self._kernels[name]
         packed = KernelArguments(kernel, types, torch.device("cpu"))
-        memory, parameters = packed.buffer()
-        packed.pack(memory, given)
+        memory = ctypes.create_string_buffer(packed.pack(given))
+        parameters = parameter_pointers(memory, packed.offsets)
         self._kept.append(given)
         function = ctypes.c_void_p()
         self.cuModuleGetFunction(ctypes.byref(function), self._module, kernel.expression(types).encode())
         self.cuLaunchKernel(function, 1, 1, 1, threads, 1, 1, shared_bytes, stream, parameters, None)
-        memory[:] = [0] * len(memory)  # the driver has copied them
+        memory[:] = bytes(len(memory))  # the driver has copied them
 
     def ramp(self, stream: int, out: torch.Tensor, first: int, more: torch.Tensor | None = None) -> None:
         ramp = SimpleNamespace(first=first, count=len(out), by=1)

@@ -71,9 +71,18 @@ def test_cupy_is_missing(torch_with_cuda, monkeypatch, cuda, extra):
         open_device(torch.device("cuda:0"))
 
 
+def test_nvidias_driver_is_missing(torch_with_cuda, monkeypatch):
+    runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 13000)
+    nvrtc = SimpleNamespace(getVersion=lambda: (13, 0), getSupportedArchs=lambda: [90])
+    monkeypatch.setitem(sys.modules, "cupy.cuda", SimpleNamespace(runtime=runtime, nvrtc=nvrtc))
+    monkeypatch.setattr(opening, "LIBRARY", "libnowhere.so.1")
+    with pytest.raises(CudaUnavailableError, match=r"libnowhere\.so\.1.*Install NVIDIA's driver"):
+        open_device(torch.device("cuda:0"))
+
+
 def test_cupy_is_newer_than_the_driver(torch_with_cuda, monkeypatch):
     runtime = SimpleNamespace(runtimeGetVersion=lambda: 13000, driverGetVersion=lambda: 12080)
-    cuda = SimpleNamespace(driver=None, runtime=runtime, nvrtc=None)
+    cuda = SimpleNamespace(runtime=runtime, nvrtc=None)
     monkeypatch.setitem(sys.modules, "cupy.cuda", cuda)
     with pytest.raises(CudaUnavailableError, match=r"CUDA 13, but the driver.*CUDA 12.*lightning-gnnload\[cuda12\]"):
         open_device(torch.device("cuda:0"))

@@ -3,7 +3,6 @@ driver."""
 
 from __future__ import annotations
 
-import ctypes
 import operator
 import struct
 from collections.abc import Callable, Mapping
@@ -36,8 +35,7 @@ Reader = Callable[[Any], "int | float"]
 
 
 class KernelArguments:
-    """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe;
-    :meth:`pack` fills the caller's memory.
+    """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe.
 
     Signed and unsigned integers of a width are alike; pointers to vector types and ``void`` take any tensor. Raises
     GnnLoadError where there is no such instantiation.
@@ -47,13 +45,14 @@ class KernelArguments:
         self._kernel = kernel
         self._parameters = parameters = kernel.parameters_of(types)
         self._names = {parameter.name for parameter in parameters}
-        self._offsets = offsets_of(parameters)
+        offsets = offsets_of(parameters)
+        self.offsets = struct.pack(f"{len(offsets)}I", *offsets)  # where each parameter begins, a uint32 each
         self.leaves: list[KernelParameter] = []  # all numbers and pointers, in order
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
         # "<": struct must add no padding of its own, as offsets come from the sources and gaps are written out.
         layout, end = "<", 0
-        for parameter, begin in zip(parameters, self._offsets, strict=True):
+        for parameter, begin in zip(parameters, offsets, strict=True):
             leaves = list(parameter.leaves(at=begin))
             self._getters.append((parameter.name, _getter([path for path, _, _ in leaves])))
             for path, leaf, offset in leaves:
@@ -64,20 +63,13 @@ class KernelArguments:
                 end = offset + leaf.size
         self._layout = struct.Struct(layout)
 
-    def buffer(self) -> tuple[Any, Any]:
-        """Allocates memory for the arguments of one launch at a time, and the array of pointers to them that the driver
-        takes."""
-        # As 8-byte words, for their alignment: no parameter needs a wider one.
-        memory = (ctypes.c_uint64 * max(1, -(-self._layout.size // 8)))()
-        begin = ctypes.addressof(memory)
-        return memory, (ctypes.c_void_p * max(1, len(self._offsets)))(*(begin + offset for offset in self._offsets))
-
-    def pack(self, memory: Any, arguments: Mapping[str, Argument]) -> None:
-        """Writes the arguments to where the driver finds them. Raises GnnLoadError as :meth:`collect`, and for a tensor
-        on another device, with gaps or with other elements than the parameter points to, or a number out of the type's
+    def pack(self, arguments: Mapping[str, Argument]) -> bytes:
+        """Returns the arguments as they lie in memory. Raises GnnLoadError as :meth:`collect`, and for a tensor on
+        another device, with gaps or with other elements than the parameter points to, or a number out of the type's
         range."""
-        values = [read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
-        self._layout.pack_into(memory, 0, *values)
+        return self._layout.pack(
+            *[read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
+        )
 
     def collect(self, arguments: Mapping[str, Argument]) -> list[Any]:
         """Returns the value for each leaf. Raises GnnLoadError for an argument too few or too many, or an object that

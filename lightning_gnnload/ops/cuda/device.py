@@ -1,6 +1,6 @@
 """Device: the interface of an accelerator to those who launch kernels, and of the memory and events they keep.
 
-There are two: a CUDA device (:mod:`.cupy_device`) and, in tests, one that runs the same kernels on the host.
+There are two: a CUDA device (:mod:`.cuda_device`) and, in tests, one that runs the same kernels on the host.
 """
 
 from __future__ import annotations

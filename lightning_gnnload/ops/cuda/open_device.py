@@ -8,11 +8,13 @@ import threading
 import torch
 
 from ...errors import CudaUnavailableError
+from ..dispatch import kernels
 from .compile import loaded_nvrtc
 from .device import Device
 
 # The oldest that CUDA 13's compiler knows.
 MIN_CAPABILITY = (7, 5)
+LIBRARY = "libcuda.so.1"  # of CUDA's driver, which NVIDIA's installers put on the loader's path
 
 _lock = threading.Lock()
 _opened: dict[tuple[int, torch.device], Device] = {}
@@ -72,23 +74,21 @@ def _open(device: torch.device) -> Device:
     extra = "cuda12" if (torch.version.cuda or "").startswith("12.") else "cuda13"
     install = f"Install it with: pip install 'lightning-gnnload[{extra}]'"
     try:
-        from cupy.cuda import driver, runtime
+        from cupy.cuda import runtime
 
         bound, driven = runtime.runtimeGetVersion() // 1000, runtime.driverGetVersion() // 1000
     except Exception as error:  # a package that is missing, or that finds no CUDA
-        raise CudaUnavailableError(
-            f"{device} is driven through CuPy, which cannot be used ({error}). {install}"
-        ) from error
+        raise CudaUnavailableError(f"{device} needs CuPy, which cannot be used ({error}). {install}") from error
     if bound > driven:
         raise CudaUnavailableError(
             f"CuPy is built for CUDA {bound}, but the driver of {device} knows CUDA {driven} at most. Update the "
             f"driver, or remove CuPy and: pip install 'lightning-gnnload[cuda{driven}]'"
         )
-    from .cupy_device import CudaDevice
+    from .cuda_device import CudaDevice
 
     supported = loaded_nvrtc().getSupportedArchs()
     try:
-        return CudaDevice(device, driver, runtime, supported)
+        return CudaDevice(device, kernels.DeviceDriver(LIBRARY, device.index), runtime, supported)
     except RuntimeError as error:  # torch's or CuPy's; our own are RuntimeErrors as well
         if isinstance(error, CudaUnavailableError):
             raise

@@ -1,42 +1,36 @@
-"""CudaDevice against a fake driver: what it launches, and when it waits."""
+"""CudaDevice over the emulated libcuda: what it launches, and when it waits."""
 
 from __future__ import annotations
 
-import struct
+import os
 import threading
 from contextlib import contextmanager
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
+from lightning_gnnload.errors import CudaCallError, DeviceMemoryError, ForkError, GnnLoadError, KernelCompileError
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.compile import CompiledKernels
-from lightning_gnnload.ops.cuda.cupy_device import CudaDevice
+from lightning_gnnload.ops.cuda.cuda_device import CudaDevice
 from lightning_gnnload.ops.cuda.signatures import parse
+from tests.forked import in_child
 
-from .fakes import FakeDriver, FakeRuntime
+from .emulated_libcuda import EmulatedLibcuda, image_of
+from .fakes import FakeRuntime
 
 CPU = torch.device("cpu")
-KERNEL = """
-template <class Index> struct Lists { const Index* hot; uint32_t count; };
-struct Draws { uint32_t epoch; Lists<float> weights; int32_t hop; };
-template <class Index>
-__global__ void pick(const Index* indices, Index* out, int32_t fanout, uint64_t seed, float scale, int64_t num,
-                     Draws draws) {}
-__global__ void clear(uint32_t* words) {}
-LG_INSTANTIATE(pick<int32_t>)
-LG_INSTANTIATE(pick<int64_t>)
-LG_INSTANTIATE(clear)
-"""
+PICKS = Path(__file__).parent / "kernels" / "picks.cu"
+STREAM = 4242
 
 
 @pytest.fixture
 def fake(monkeypatch):
-    """A CudaDevice on fakes, its memory the host's."""
-    stream = SimpleNamespace(cuda_stream=4242, num_waits=0)
+    """A CudaDevice over the emulated driver, its memory the host's."""
+    stream = SimpleNamespace(cuda_stream=STREAM, num_waits=0)
     stream.synchronize = lambda: setattr(stream, "num_waits", stream.num_waits + 1)
 
     @contextmanager
@@ -48,17 +42,18 @@ def fake(monkeypatch):
     monkeypatch.setattr(torch.cuda, "current_stream", lambda device=None: stream)
     monkeypatch.setattr(torch.cuda, "device", entered)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-    parsed = parse("pick", KERNEL)
+    parsed = parse("pick", PICKS.read_text())
     monkeypatch.setattr(sources, "kernel", lambda op, name: parsed[name])
     compiled: list[tuple[str, str]] = []
 
     def compile(op, arch):
         compiled.append((op, arch))
-        return CompiledKernels(b"cubin", {"pick<int32_t>": "pick32", "pick<int64_t>": "pick64", "clear": "clear"})
+        names = ("pick<int32_t>", "pick<int64_t>", "clear")
+        return CompiledKernels(image_of(PICKS), {name: name for name in names})
 
-    driver, runtime = FakeDriver(), FakeRuntime()
-    device = CudaDevice(CPU, driver, runtime, (75, 80, 90, 100), compile)
-    return SimpleNamespace(device=device, driver=driver, runtime=runtime, stream=stream, compiled=compiled)
+    libcuda, runtime = EmulatedLibcuda(deferred=False), FakeRuntime()
+    device = CudaDevice(CPU, libcuda.driver(), runtime, (75, 80, 90, 100), compile)
+    return SimpleNamespace(device=device, libcuda=libcuda, runtime=runtime, stream=stream, compiled=compiled)
 
 
 def given(**changed):
@@ -68,9 +63,10 @@ def given(**changed):
         "out": ids.clone(),
         "fanout": -3,
         "seed": 2**64 - 1,
-        "scale": 0.5,
+        "scale": -0.5,
         "num": -(2**40),
         "draws": draws(),
+        "seen": torch.zeros(13, dtype=torch.int64),
     } | changed
 
 
@@ -82,18 +78,25 @@ def draws(hop=-1, **weights):
 def test_a_launch_reaches_the_driver_as_it_was_meant(fake):
     arguments = given()
     fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, shared_bytes=16, **arguments)
-    fake.device.launch("pick", "pick", ["int64_t"], blocks=1, threads=32, **given(indices=None, out=12345))
-    first, second = fake.driver.launches
-    assert (first.symbol, first.blocks, first.threads, first.shared, first.stream) == ("pick32", 7, 64, 16, 4242)
     addresses = [arguments["indices"].data_ptr(), arguments["out"].data_ptr()]
     hot = arguments["draws"].weights.hot.data_ptr()
-    assert first.read[:-1] == [*addresses, -3, 2**64 - 1, 0.5, -(2**40)]
-    assert struct.unpack("<I4xQI4xi4x", first.read[-1]) == (7, hot, 2**32 - 1, -1)
-    assert second.symbol == "pick64"
-    assert second.read[:2] == [0, 12345]
+    assert arguments["seen"].tolist() == [7, 64, 4, *addresses, -3, -1, -2, -(2**40), 7, hot, 2**32 - 1, -1]
+    arguments = given(indices=None, out=2**63 + 5)
+    fake.device.launch("pick", "pick", ["int64_t"], blocks=2, threads=1024, **arguments)
+    assert arguments["seen"].tolist()[:5] == [2, 1024, 8, 0, 5 - 2**63]
     assert fake.compiled == [("pick", "sm_90")]
-    assert fake.driver.loaded == [b"cubin"]
+    assert fake.libcuda.count("cuModuleLoadData") == 1
     assert fake.device.num_processors == 132
+
+
+def test_a_launch_goes_into_torchs_stream(fake):
+    libcuda = EmulatedLibcuda(deferred=True)
+    arguments = given()
+    fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **arguments)
+    libcuda.synchronize(STREAM + 1)
+    assert not arguments["seen"].any()
+    libcuda.synchronize(STREAM)
+    assert arguments["seen"][0] == 7
 
 
 def test_much_shared_memory_is_asked_for_once(fake):
@@ -101,10 +104,10 @@ def test_much_shared_memory_is_asked_for_once(fake):
         fake.device.launch(
             "pick", "clear", blocks=1, threads=32, shared_bytes=shared_bytes, words=torch.zeros(1, dtype=torch.uint32)
         )
-    assert fake.driver.attributes == [(1, 8, 64 << 10), (1, 8, 100 << 10)]
+    assert fake.libcuda.count("cuFuncSetAttribute") == 2
 
 
-def test_every_thread_enters_the_device_once_and_a_kernel_is_loaded_once(fake):
+def test_a_kernel_is_loaded_once_for_all_threads(fake):
     def work():
         for _ in range(3):
             fake.device.launch("pick", "pick", ("int32_t",), blocks=1, threads=32, **given())
@@ -114,9 +117,8 @@ def test_every_thread_enters_the_device_once_and_a_kernel_is_loaded_once(fake):
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(fake.driver.launches) == 12
-    assert len(fake.runtime.contexts) == 4
-    assert len(fake.compiled) == 1
+    assert fake.libcuda.count("pick<int32_t>") == 12
+    assert len(fake.compiled) == fake.libcuda.count("cuModuleGetFunction") == 1
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_every_thread_enters_the_device_once_and_a_kernel_is_loaded_once(fake):
 def test_wrong_launches_never_reach_the_driver(fake, launch, said):
     with pytest.raises(GnnLoadError, match=said):
         fake.device.launch("pick", "pick", ("int32_t",), **({"blocks": 1, "threads": 32} | given(**launch)))
-    assert not fake.driver.launches
+    assert not fake.libcuda.count("cuLaunchKernel")
 
 
 def test_a_missing_argument_and_missing_types(fake):
@@ -164,14 +166,41 @@ def test_a_missing_argument_and_missing_types(fake):
 
 
 def test_a_failed_launch_says_which(fake):
-    fake.driver.error = RuntimeError("CUDA_ERROR_INVALID_VALUE")
-    with pytest.raises(GnnLoadError, match=r"pick/pick<int32_t> with 7 blocks of 64 threads.*INVALID_VALUE"):
-        fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+    fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+    fake.libcuda.fail(3, "CUDA_ERROR_ILLEGAL_ADDRESS")  # after the context's two
+    said = r"pick/pick<int32_t> with 7 blocks of 64 threads and 16 bytes.*CUDA_ERROR_ILLEGAL_ADDRESS.*LAUNCH_BLOCKING=1"
+    with pytest.raises(CudaCallError, match=said) as got:
+        fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, shared_bytes=16, **given())
+    assert got.value.name == "CUDA_ERROR_ILLEGAL_ADDRESS"
+    fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+
+
+def test_kernels_that_the_driver_does_not_load(fake, monkeypatch):
+    monkeypatch.setattr(fake.device, "_compile", lambda op, arch: CompiledKernels(b"/nowhere.so", {"clear": "clear"}))
+    with pytest.raises(KernelCompileError, match=r"compiled for sm_90 \(.*CUDA_ERROR_INVALID_IMAGE.*Update the driver"):
+        fake.device.launch("pick", "clear", blocks=1, threads=32, words=None)
+
+
+def test_a_fork_is_refused_by_name(fake, monkeypatch):
+    fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+
+    def launch():
+        with pytest.raises(ForkError, match=f"process {os.getppid()} opened .*'spawn'"):
+            fake.device.launch("pick", "pick", ("int32_t",), blocks=7, threads=64, **given())
+
+    def fail(device):
+        raise RuntimeError("Cannot re-initialize CUDA in forked subprocess")
+
+    assert in_child(launch) == (0, "")
+    monkeypatch.setattr(torch.cuda, "current_stream", fail)
+    assert in_child(launch) == (0, "")
+    with pytest.raises(RuntimeError, match="Cannot re-initialize"):
+        fake.device.stream()
 
 
 def test_put_copies_at_once_and_only_read_waits(fake, monkeypatch):
     monkeypatch.setattr(
-        "lightning_gnnload.ops.cuda.cupy_device._pinned", lambda shape, dtype: torch.empty(shape, dtype=dtype)
+        "lightning_gnnload.ops.cuda.cuda_device._pinned", lambda shape, dtype: torch.empty(shape, dtype=dtype)
     )
     array = np.arange(6, dtype=np.uint32).reshape(2, 3)
     there = fake.device.put(array)

@@ -1,8 +1,8 @@
-"""CudaDevice: launches through the CUDA driver as CuPy binds it; memory, streams and events are torch's."""
+"""CudaDevice: launches through the CUDA driver as native code binds it; memory, streams and events are torch's."""
 
 from __future__ import annotations
 
-import ctypes
+import os
 import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -13,7 +13,8 @@ from typing import Any
 import numpy as np
 import torch
 
-from ...errors import DeviceMemoryError, GnnLoadError, KernelCompileError
+from ...errors import CudaCallError, DeviceMemoryError, ForkError, KernelCompileError
+from ..dispatch import kernels
 from . import sources
 from .arguments import KernelArguments, check_grid
 from .compile import CompiledKernels, architecture
@@ -21,8 +22,6 @@ from .cubins import cached_kernels
 from .device import Argument, Mapped
 from .host_memory import HostMemory
 from .signatures import KernelSource
-
-_FREE_SHARED_BYTES = 48 << 10  # of a block; more needs an attribute of the kernel
 
 
 class CudaEvent:
@@ -62,18 +61,18 @@ class _SideStream:
 
 
 @dataclass(frozen=True)
-class _Function:
-    """A kernel on the device and how its arguments are passed; each thread has its own memory for them."""
+class LoadedKernel:
+    """A kernel for some types on the device, ready to be launched."""
 
     source: KernelSource
-    handle: int
+    handle: int  # of the driver's function
     arguments: KernelArguments
-    local: threading.local
 
 
 class CudaDevice:
-    """A :class:`.Device` that is a CUDA GPU with an index, driven through CuPy's bindings of CUDA's driver and runtime.
-    Thread-safe.
+    """A :class:`.Device` that is a CUDA GPU with an index. Thread-safe; no fork of the process may use it.
+
+    ``driver`` is CUDA's, opened for the same device, and ``runtime`` as CuPy binds it.
 
     ``supported`` are the architectures that NVRTC knows, such as 90; ``compile`` makes an operation's kernels for an
     architecture.
@@ -82,7 +81,7 @@ class CudaDevice:
     def __init__(
         self,
         torch_device: torch.device,
-        driver: Any,
+        driver: kernels.DeviceDriver,
         runtime: Any,
         supported: Sequence[int],
         compile: Callable[[str, str], CompiledKernels] = cached_kernels,
@@ -91,12 +90,13 @@ class CudaDevice:
         properties = torch.cuda.get_device_properties(torch_device)
         self.num_processors: int = properties.multi_processor_count
         self.num_reads = 0
-        self._driver, self._runtime, self._compile = driver, runtime, compile
+        self.driver = driver
+        self._runtime, self._compile = runtime, compile
+        self._owner = os.getpid()
         self._arch = architecture((properties.major, properties.minor), supported)
         self._loading = threading.Lock()
         self._modules: dict[str, tuple[int, dict[str, str]]] = {}
-        self._functions: dict[tuple[str, str, tuple[str, ...]], _Function] = {}
-        self._shared_bytes: dict[int, int] = {}
+        self._kernels: dict[tuple[str, str, tuple[str, ...]], LoadedKernel] = {}
         self._local = threading.local()
         self._idle_streams: deque[torch.cuda.Stream] = deque()
         index = torch_device.index
@@ -120,31 +120,33 @@ class CudaDevice:
         shared_bytes: int = 0,
         **arguments: Argument,
     ) -> None:
-        with self._entered():
-            # Read without the lock: entries are complete when they are added, and never replaced.
-            function = self._functions.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
-            check_grid(function.source, blocks, threads, shared_bytes)
-            memory, pointers = vars(function.local).get("buffer") or self._buffer(function)
-            function.arguments.pack(memory, arguments)
-            stream = torch.cuda.current_stream(self.torch_device).cuda_stream
-            try:
-                self._allow_shared(function.handle, shared_bytes)
-                # The driver has copied the arguments when it returns, so this thread's buffer is free again.
-                self._driver.launchKernel(
-                    function.handle,
-                    *(blocks, 1, 1),
-                    *(threads, 1, 1),
-                    shared_bytes,
-                    stream,
-                    ctypes.addressof(pointers),
-                    0,
-                )
-            except RuntimeError as error:
-                raise GnnLoadError(
-                    f"{self.torch_device} does not start kernel {op}/{function.source.expression(tuple(types))} with "
-                    f"{blocks} blocks of {threads} threads and {shared_bytes} bytes of shared memory ({error}). An "
-                    "earlier kernel may have failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which."
-                ) from error
+        loaded = self.kernel(op, kernel, types)
+        check_grid(loaded.source, blocks, threads, shared_bytes)
+        memory, offsets = loaded.arguments.pack(arguments), loaded.arguments.offsets
+        try:
+            self.driver.launch(loaded.handle, blocks, threads, shared_bytes, self.stream(), memory, offsets)
+        except CudaCallError as error:
+            raise CudaCallError(
+                error.name,
+                f"{self.torch_device} does not start kernel {op}/{loaded.source.expression(tuple(types))} with "
+                f"{blocks} blocks of {threads} threads and {shared_bytes} bytes of shared memory ({error}) An "
+                "earlier kernel may have failed: run again with CUDA_LAUNCH_BLOCKING=1 to see which.",
+            ) from error
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> LoadedKernel:
+        # Read without the lock: entries are complete when they are added, and never replaced.
+        return self._kernels.get((op, kernel, tuple(types))) or self._load(op, kernel, tuple(types))
+
+    def stream(self) -> int:
+        try:
+            return torch.cuda.current_stream(self.torch_device).cuda_stream
+        except RuntimeError as error:
+            if os.getpid() == self._owner:
+                raise
+            raise ForkError(
+                f"CUDA does not survive a fork: process {self._owner} opened {self.torch_device}, and this is its "
+                f"child {os.getpid()} ({error}). Start processes that use a GPU with the start method 'spawn'."
+            ) from error
 
     def empty(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         return self._allocate(torch.empty, count, dtype)
@@ -197,7 +199,7 @@ class CudaDevice:
         reusable = torch.cuda.memory_reserved(self.torch_device) - torch.cuda.memory_allocated(self.torch_device)
         return free + reusable
 
-    def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> _Function:
+    def _load(self, op: str, kernel: str, types: tuple[str, ...]) -> LoadedKernel:
         source = sources.kernel(op, kernel)
         arguments = KernelArguments(source, types, self.torch_device)
         # Compiling takes seconds, so threads that need the same kernels wait for the first.
@@ -205,29 +207,15 @@ class CudaDevice:
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
                 try:
-                    self._modules[op] = self._driver.moduleLoadData(compiled.image), compiled.symbols
-                except RuntimeError as error:
+                    self._modules[op] = self.driver.load(compiled.image), compiled.symbols
+                except CudaCallError as error:
                     raise KernelCompileError(
                         f"the driver of {self.torch_device} does not load the kernels of {op}, compiled for "
-                        f"{self._arch} ({error}). Update the driver, or install a CuPy of its CUDA."
+                        f"{self._arch} ({error}) Update the driver, or install a CuPy of its CUDA."
                     ) from error
             module, symbols = self._modules[op]
-            handle = self._driver.moduleGetFunction(module, symbols[source.expression(types)])
-            return self._functions.setdefault(
-                (op, kernel, types), _Function(source, handle, arguments, threading.local())
-            )
-
-    @staticmethod
-    def _buffer(function: _Function) -> tuple[Any, Any]:
-        function.local.buffer = function.arguments.buffer()
-        return function.local.buffer
-
-    def _allow_shared(self, handle: int, shared_bytes: int) -> None:
-        # Remembered by kernel, since setting the attribute is a driver call on the path of every launch.
-        if shared_bytes > self._shared_bytes.get(handle, _FREE_SHARED_BYTES):
-            most = self._driver.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            self._driver.funcSetAttribute(handle, most, shared_bytes)
-            self._shared_bytes[handle] = shared_bytes
+            handle = self.driver.function(module, symbols[source.expression(types)])
+            return self._kernels.setdefault((op, kernel, types), LoadedKernel(source, handle, arguments))
 
     def _allocate(self, make: Callable[..., torch.Tensor], count: int, dtype: torch.dtype) -> torch.Tensor:
         with self._out_of_memory_as_ours(count * dtype.itemsize):
