@@ -29,6 +29,7 @@ def emulated_examined(index: int = 0, command: Sequence[str] = COMMAND) -> Exami
         lambda: EmulatedDevice(num_processors=2),
         lambda: FakeRuntime(["gpu-0", "gpu-1"], _number, apart=[frozenset(("gpu-0", "gpu-1"))]),
         command,
+        patience=10,
     )
 
 

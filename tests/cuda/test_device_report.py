@@ -27,13 +27,16 @@ def only(*names: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(report_module, "PARTS", {name: PARTS[name] for name in names})
 
 
+pytestmark = pytest.mark.timeout(900)  # of seven processes that import torch
+
+
 @pytest.fixture(scope="module")
 def report() -> DeviceReport:
     """All parts, once."""
     said: list[str] = []
     report = DeviceReport.make(emulated_examined(), said.append)
     assert len(said) == 2 * len(PARTS)
-    assert said[0].startswith("[1/7] What the device is (at most 60 s)")
+    assert said[0].startswith("[1/7] What the device is (at most 600 s)")
     return report
 
 
@@ -76,7 +79,7 @@ def test_the_file_holds_all_of_it_and_no_names(report: DeviceReport, tmp_path: P
 @pytest.mark.parametrize(
     ("how", "outcome", "why"),
     [
-        ("hang", "stopped", "it took longer than 6 s"),
+        ("hang", "stopped", "it took longer than 20 s"),
         ("crash", "failed", "its process ended with signal SIGSEGV: no room at /home/somebody/"),
         ("print", "done", ""),
     ],
@@ -86,10 +89,10 @@ def test_a_part_that_breaks_is_told_and_leaves_nothing_behind(
 ) -> None:
     monkeypatch.setenv(VARIABLE, f"attributes {how}")
     began = time.monotonic()
-    result = run_part([*COMMAND, "attributes", "0"], 6 if how == "hang" else 60)
+    result = run_part([*COMMAND, "attributes", "0"], 20 if how == "hang" else 300)
     assert result.outcome == outcome
     assert result.why.startswith(why)
-    assert time.monotonic() - began < 60
+    assert time.monotonic() - began < 300
     wait_until(lambda: not any(VARIABLE in (p.info["environ"] or ()) for p in psutil.process_iter(["environ"])))
 
 
@@ -105,9 +108,9 @@ def test_what_breaks_is_no_sound_report_but_a_report(monkeypatch: pytest.MonkeyP
 
 
 def test_a_device_that_cannot_be_opened_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
-    machine = parts.ExaminedDevice(command=(*COMMAND[:2], "lightning_gnnload.plugin.device_report"))
+    examined = parts.ExaminedDevice(command=(*COMMAND[:2], "lightning_gnnload.plugin.device_report"), patience=10)
     only("host costs", monkeypatch=monkeypatch)
-    report = DeviceReport.make(machine, lambda line: None)
+    report = DeviceReport.make(examined, lambda line: None)
     assert report.parts["host costs"].outcome == ("done" if torch.cuda.is_available() else "failed")
     assert "CudaUnavailableError" in report.parts["host costs"].why or torch.cuda.is_available()
 

@@ -35,6 +35,8 @@ class ExaminedDevice(NamedTuple):
     open_runtime: Callable[[], Runtime] | None = None
     command: Sequence[str] = (sys.executable, "-m", "lightning_gnnload.plugin.device_report")
     """Starts a process that calls :func:`main` with a part, a device and more."""
+    patience: float = 1.0
+    """A factor of all time limits, for machines that are slow."""
 
     def device(self) -> Device:
         """Opens the device. Raises CudaUnavailableError."""

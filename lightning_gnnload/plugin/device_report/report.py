@@ -33,8 +33,9 @@ class DeviceReport:
         that it has what there is when this process is ended."""
         report = cls({})
         for number, (name, part) in enumerate(PARTS.items()):
-            say(f"[{number + 1}/{len(PARTS)}] {part.about} (at most {part.limit_s:g} s) ...")
-            outcome = run_part([*examined.command, name, str(examined.number)], part.limit_s)
+            limit_s = examined.patience * part.limit_s
+            say(f"[{number + 1}/{len(PARTS)}] {part.about} (at most {limit_s:g} s) ...")
+            outcome = run_part([*examined.command, name, str(examined.number)], limit_s)
             say(f"      {outcome.outcome}, {outcome.seconds:.0f} s{f': {outcome.why}' if outcome.why else ''}")
             report.parts[name] = PartOutcome(*without_names(outcome))
             if file is not None:
