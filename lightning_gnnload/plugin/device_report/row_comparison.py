@@ -118,8 +118,8 @@ def compare_aggregates(device: Device) -> Iterator[str]:
         x_there, grad_there = x.to(device.torch_device), grad.to(device.torch_device)
         (most, source), (most_there, source_there) = here.max_neighbors(x), there.max_neighbors(x_there)
         whole, whole_grad = (tensor.mul(4).round() for tensor in (x, grad))
-        ends = np.repeat(np.arange(num_dst), np.diff(indptr)), indices.long()
-        products = (whole_grad[ends[0]].double() * whole[ends[1]].double()).sum(1)
+        endpoints = np.repeat(np.arange(num_dst), np.diff(indptr)), indices.long()
+        products = (whole_grad[endpoints[0]].double() * whole[endpoints[1]].double()).sum(1)
         dots = there.dot_ends(whole_grad.to(device.torch_device), whole.to(device.torch_device))
         for name, mine, hosts in (
             ("sums", there.sum_neighbors(x_there), here.sum_neighbors(x, None, False)),
