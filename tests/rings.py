@@ -29,6 +29,7 @@ RINGS = ("law", "matrix", "hunt")
 FILES = {
     "cuda": "matrix",
     "cuda/test_aggregate.py": "law",
+    "cuda/test_bus_order.py": "law",
     "cuda/test_cuda_device.py": "law",
     "cuda/test_device_batches.py": "law",
     "cuda/test_device_driver.py": "law",

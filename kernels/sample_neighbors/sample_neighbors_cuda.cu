@@ -36,7 +36,8 @@ __global__ void pick_edges(Adjacency<Index> graph, Batch batch, Hop hop, Edges<I
   const int64_t group = thread_of_grid() / kLanes, num_groups = threads_of_grid() / kLanes;
   const int64_t num_known = *hop.num_dst;
   const PickTable earlier = table.of_group(group);
-  for (int64_t dst = *hop.first + group; dst < num_known; dst += num_groups) {
+  for (int64_t k = *hop.first + group; k < num_known; k += num_groups) {
+    const int64_t dst = hop.destination(k);
     const int64_t node = batch.nodes[dst];
     const int64_t begin = graph.start(node), degree = graph.degree(node);
     const Index* list = graph.list(node);

@@ -162,7 +162,8 @@ __global__ void count_typed(DenseRuns<Offset> runs, Adjacency<uint32_t> times, B
   if (has_failed(batch.error)) return;
   const Lanes<kLanes> lanes;
   const int64_t groups = threads_of_grid() / kLanes;
-  for (int64_t dst = *hop.first + thread_of_grid() / kLanes; dst < *hop.num_dst; dst += groups) {
+  for (int64_t k = *hop.first + thread_of_grid() / kLanes; k < *hop.num_dst; k += groups) {
+    const int64_t dst = hop.destination(k);
     const TypedDestination<Offset> destination(runs, times, draws, asked, batch.nodes[dst],
                                                dst < asked.num_seeds);
     int64_t count = 0;
@@ -192,7 +193,8 @@ __global__ void pick_typed(Adjacency<Index> graph, DenseRuns<Offset> runs,
   const int64_t group = thread_of_grid() / kLanes, num_groups = threads_of_grid() / kLanes;
   const int64_t num_known = *hop.num_dst;
   const PickTable earlier = table.of_group(group);
-  for (int64_t dst = *hop.first + group; dst < num_known; dst += num_groups) {
+  for (int64_t k = *hop.first + group; k < num_known; k += num_groups) {
+    const int64_t dst = hop.destination(k);
     int64_t edge = hop.starts[dst];
     if (hop.starts[dst + 1] == edge) continue;
     const TypedDestination<Offset> destination(runs, times, draws, asked, batch.nodes[dst],

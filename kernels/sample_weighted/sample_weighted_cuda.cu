@@ -59,6 +59,13 @@ struct WeightedRun {
   }
 };
 
+// Which run comes next, in the order of the destinations' lists, as k runs over all those of a hop.
+__device__ inline int64_t run_of(const Hop& hop, int64_t most_slots, int64_t k) {
+  if (hop.order.entries == nullptr) return k;
+  const int64_t place = k / most_slots;
+  return hop.destination(place) * most_slots + (k - place * most_slots);
+}
+
 // Writes the edges of a run.
 template <class Index, class Offset>
 struct RunEdges {
@@ -90,7 +97,8 @@ __global__ void count_weighted(DenseRuns<Offset> runs, Adjacency<AliasEntry> tab
     *first_run = first;
     *end_run = end;
   }
-  for (int64_t r = first + thread_of_grid() / kLanes; r < end; r += groups) {
+  for (int64_t k = first + thread_of_grid() / kLanes; k < end; k += groups) {
+    const int64_t r = run_of(hop, runs.most_slots, k);
     const WeightedRun<Offset> run(runs, tables, batch, draws, r);
     int64_t count = 0;
     if (run.degree > 0 && run.fanout != 0 && run.entries[0] != kNoNeighbor) {
@@ -130,7 +138,8 @@ __global__ void pick_weighted(Adjacency<Index> graph, DenseRuns<Offset> runs,
   const int64_t group = thread_of_grid() / kLanes, num_groups = threads_of_grid() / kLanes;
   const int64_t end = *runs_of_hop.num_dst;
   const PickTable earlier = table.of_group(group);
-  for (int64_t r = *runs_of_hop.first + group; r < end; r += num_groups) {
+  for (int64_t k = *runs_of_hop.first + group; k < end; k += num_groups) {
+    const int64_t r = run_of(hop, runs.most_slots, k);
     const int64_t edge = runs_of_hop.starts[r], num_edges = runs_of_hop.starts[r + 1] - edge;
     if (num_edges == 0) continue;
     const WeightedRun<Offset> run(runs, tables, batch, draws, r);

@@ -2,6 +2,8 @@
 
 All ways gather the same random rows into the same memory; GB/s are of the rows, read once. What the machine could do
 is a copy of as many bytes, on the device for a table that lies there, and over the bus for one in the host's memory.
+The second table is of a cache that holds a share of the rows, and reads the others over the bus: in milliseconds of a
+gather, with what puts them in order.
 """
 
 from __future__ import annotations
@@ -9,13 +11,17 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 import torch
 
+from lightning_gnnload import ops
 from lightning_gnnload.host.pages import buffer_memory
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME, Reads, order_reads
+from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
 from lightning_gnnload.ops.cuda.timing import timed_ms
 from tests.benchmarks import gpu_device, machine
 from tests.benchmarks.errors import BenchmarkError, Unavailable
@@ -78,6 +84,82 @@ class Case:
         return gather
 
 
+HITS = (100, 99, 90, 50, 0)  # percent
+FAR_BLOCKS = (16, 33, 66, 132, 264)
+AS_THEY_ARE, IN_BUCKETS, IN_ORDER = "as they come", "by bucket", "in order"
+
+
+class CachedCase:
+    """Ids of which a cache on the device holds a share, and the host all; the device has but the rows that are hit."""
+
+    def __init__(self, device: Device, mapped: Mapped, ids: np.ndarray, hits: int) -> None:
+        self.device, num_rows, row_bytes = device, *mapped.tensor.shape
+        self.ids, self.mapped, self.num_rows = device.put(ids), mapped, num_rows
+        is_hit = np.zeros(num_rows, bool)
+        is_hit[np.random.default_rng(hits).permutation(num_rows)[: num_rows * hits // 100]] = True
+        held = np.flatnonzero(is_hit)
+        location = np.full(num_rows, -1, np.int32)
+        location[held] = np.arange(len(held))
+        self.location = device.put(location)
+        self.held = device.empty(max(len(held), 1) * row_bytes, torch.uint8)
+        self.error, self.taken = device.zeros(1, torch.int64), device.zeros(ops.MAX_SHARDS + 1, torch.int64)
+        if len(held):
+            gather_rows(device, mapped, device.put(held), self.held.view(len(held), row_bytes), self.error)
+        self.out = device.empty(len(ids) * row_bytes, torch.uint8).view(len(ids), row_bytes)
+        self.num_missed = int((~is_hit[ids]).sum())
+        self.staged = torch.empty(self.num_missed, row_bytes, dtype=torch.uint8)
+        if device.torch_device.type == "cuda":
+            self.staged = self.staged.pin_memory()
+
+    def table(self, *, backed: bool) -> TieredTable:
+        row_bytes = self.out.shape[1]
+        addresses, num_rows = [self.held.data_ptr()], [len(self.held) // row_bytes]
+        backing = self.mapped if backed else None
+        return TieredTable.of(self.device, self.location, addresses, num_rows, row_bytes, backing)
+
+    @property
+    def ways(self) -> dict[str, Way]:
+        table, bare = self.table(backed=True), self.table(backed=False)
+
+        def gather(table: TieredTable, how: str = AS_THEY_ARE, far_blocks: int | None = None) -> None:
+            far = AS_THEY_COME
+            if how != AS_THEY_ARE:
+                reads = Reads(self.ids, len(self.ids), self.num_rows, self.location)
+                far = order_reads(self.device, reads, sorts=how == IN_ORDER)
+            gather_tiered(self.device, table, self.ids, self.out, self.taken, self.error, far, far_blocks)
+
+        return {
+            "no backing": lambda: gather(bare),
+            "a copy of the misses": lambda: self.out[: self.num_missed].copy_(self.staged, non_blocking=True),
+            AS_THEY_ARE: lambda: gather(table),
+            **{
+                f"{how}, {blocks} blocks": partial(gather, table, how, blocks)
+                for how in (IN_BUCKETS, IN_ORDER)
+                for blocks in FAR_BLOCKS
+            },
+        }
+
+    def check(self, name: str) -> None:
+        """Raises BenchmarkError: these are not the rows that were asked for."""
+        if name in ("no backing", "a copy of the misses"):
+            return
+        ids = self.ids.cpu()
+        if not torch.equal(self.out[-1000:].cpu(), self.mapped.tensor[ids[-1000:]]):
+            raise BenchmarkError(f"{name} gathered other rows than it was asked for.")
+
+
+def measure_misses(device: Device, mapped: Mapped, ids: np.ndarray, num_turns: int) -> dict[int, dict[str, float]]:
+    """Milliseconds of each way, by the percentage of hits."""
+    figures: dict[int, dict[str, float]] = {}
+    for hits in HITS:
+        case = CachedCase(device, mapped, ids, hits)
+        figures[hits] = {}
+        for name, way in case.ways.items():
+            figures[hits][name] = timed_ms(device, way, num_turns)
+            case.check(name)
+    return figures
+
+
 def _whole_memory(table: torch.Tensor):  # type: ignore[no-untyped-def]
     try:
         import pylibwholegraph.torch as wholegraph
@@ -126,6 +208,12 @@ def main(arguments: list[str]) -> int:
         rates, missing = measure(Case(device, options.rows, options.ids, width, dtype), options.turns)
         cells = (f"{rates[name]:.1f}" if name in rates else "" for name in columns)
         print(f"| {width} {str(dtype).removeprefix('torch.')} | " + " | ".join(cells) + " |", flush=True)
+    case = Case(device, options.rows, options.ids, 128, torch.float32)
+    figures = measure_misses(device, case.mapped, case.ids.numpy(), max(options.turns // 4, 1))
+    print("\n| 128 float32, ms at hits of | " + " | ".join(f"{hits} %" for hits in figures) + " |")
+    print("| --- |" + " ---: |" * len(figures))
+    for name in figures[HITS[0]]:
+        print(f"| {name} | " + " | ".join(f"{of_ways[name]:.2f}" for of_ways in figures.values()) + " |")
     print("".join(f"\nNot measured: {name}, {reason}\n" for name, reason in missing.items()))
     print("\n".join(f"- {line}" for line in [*gpu_device.describe(device), others.describe()]))
     return 0

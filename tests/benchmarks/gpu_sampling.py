@@ -2,15 +2,21 @@
 
 The graph is random, of papers100M's size, made on the device: most in-neighbours are few nodes, of any id. Beside the
 milliseconds of a batch stand the edges a second, as a share of what random reads of 4 bytes allow, and the least
-traffic there could be, as a share of the bandwidth of a copy.
+traffic there could be, as a share of the bandwidth of a copy. ``--host`` leaves the lists in the host's memory, and
+compares reading them in the order of their places with reading them as they come.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
+from dataclasses import replace
+from unittest.mock import patch
 
+from lightning_gnnload.ops.cuda import batch as batches
+from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.probe import copy_bytes_per_s, random_reads_per_s
+from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.plugin.device_report.sampling import SamplingTimes, measure_sampling, random_topology
 from tests.benchmarks import gpu_device, machine
 
@@ -40,6 +46,15 @@ def report(figures: SamplingTimes, reads_per_s: float, bytes_per_s: float) -> st
     return "\n".join(lines)
 
 
+def host_ms(device: Device, topology: Topology, batch: int, fanouts: list[int], num_turns: int) -> dict[str, float]:
+    """Milliseconds of a batch whose lists lie in the host's memory, by the order in which they are read."""
+    hosted, found = replace(topology, indices=device.map_host(device.read(topology.indices))), {}
+    for name, few in (("in order", batches.FEW_LISTS), ("as they come", sys.maxsize)):
+        with patch.object(batches, "FEW_LISTS", few):
+            found[name] = measure_sampling(device, hosted, batch, fanouts, num_turns).device_ms
+    return found
+
+
 def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.benchmarks.gpu_sampling", description=__doc__)
     parser.add_argument("--quick", action="store_true", help="a smoke test: a small graph, few turns")
@@ -48,6 +63,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--batch", type=int, default=8000)
     parser.add_argument("--fanouts", type=int, nargs="+", default=[15, 10, 5])
     parser.add_argument("--turns", type=int, default=50)
+    parser.add_argument("--host", action="store_true", help="measure lists in the host's memory as well")
     options = parser.parse_args(arguments)
     if options.quick:
         options.nodes, options.edges, options.turns = 1_000_000, 15_000_000, 5
@@ -64,6 +80,10 @@ def main(arguments: list[str]) -> int:
         f"{2 * bytes_per_s / 1e9:,.0f} GB/s read and written.\n"
     )
     print(report(figures, reads_per_s, bytes_per_s))
+    if options.host:
+        turns = max(options.turns // 10, 2)
+        for name, ms in host_ms(device, topology, options.batch, options.fanouts, turns).items():
+            print(f"\nLists in the host's memory, read {name}: {ms:.3f} ms a batch.")
     print("\n" + "\n".join(f"- {line}" for line in [*gpu_device.describe(device), others.describe()]))
     return 0
 

@@ -13,7 +13,7 @@ from lightning_gnnload.errors import CacheShareError, GnnLoadError, SeedError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
 from lightning_gnnload.ops.cuda.state import BAD_ID
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed, order_missed
 
 from .emulated import EmulatedDevice
 
@@ -152,11 +152,13 @@ def test_rows_come_from_the_shard_that_holds_them(device: Device, row_bytes: int
 
 def test_any_number_of_blocks_for_rows_of_the_host(device: Device) -> None:
     case = Shards(device, 40, 2, seed=1)
-    ids = case.draw.integers(0, 60, 700)
-    for host_blocks in (1, 2, 5):
+    ids, table = case.draw.integers(0, 60, 700), case.table(backed=True)
+    on_ids = device.put(ids)
+    for far_blocks in (1, 2, 5):
         out = device.put(np.zeros((700, 40), np.uint8))
         taken, error = device.zeros(ops.MAX_SHARDS + 1, torch.int64), error_word(device)
-        gather_tiered(device, case.table(backed=True), device.put(ids), out, taken, error, host_blocks)
+        far = order_missed(device, table, on_ids)
+        gather_tiered(device, table, on_ids, out, taken, error, far, far_blocks)
         assert np.array_equal(device.read(out), case.rows[ids])
         assert device.read(taken).sum() == 700
 

@@ -25,12 +25,30 @@ def test_sampling():
     assert "| 1.000 | 6.00 | 20% | 40% |" in page
 
 
+def test_sampling_from_lists_of_the_host(monkeypatch):
+    monkeypatch.setattr(gpu_sampling.batches, "FEW_LISTS", 20)
+    device = EmulatedDevice()
+    topology = gpu_sampling.random_topology(device, 2000, 20_000)
+    found = gpu_sampling.host_ms(device, topology, 20, [3, 2], num_turns=1)
+    assert found.keys() == {"in order", "as they come"}
+    assert "order_reads/sort_reads" in device.launched
+
+
 @pytest.mark.parametrize(("width", "dtype"), [(16, torch.float32), (5, torch.float16)])
 def test_gather(width, dtype):
     case = gpu_gather.Case(EmulatedDevice(), 300, 50, width, dtype)
     rates, missing = gpu_gather.measure(case, num_turns=1)
     assert rates.keys() | missing.keys() == case.ways.keys()
     assert {gpu_gather.OURS, gpu_gather.OURS_HOST, gpu_gather.TORCH} <= rates.keys()
+
+
+def test_misses():
+    device = EmulatedDevice()
+    case = gpu_gather.Case(device, 300, 50, 16, torch.float32)
+    figures = gpu_gather.measure_misses(device, case.mapped, case.ids.numpy(), num_turns=1)
+    assert tuple(figures) == gpu_gather.HITS
+    assert {len(of_ways) for of_ways in figures.values()} == {3 + 2 * len(gpu_gather.FAR_BLOCKS)}
+    assert {"order_reads/sort_reads", "order_reads/place_reads"} <= device.launched
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])

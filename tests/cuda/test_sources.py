@@ -149,7 +149,15 @@ def test_the_compiler_refuses_what_is_read_otherwise(compiled: str, read: str) -
     text = " ".join(f"{re.sub('//.*', '', HEADER)}{ASKED.partition('LG_INSTANTIATE')[0]}".split())
     assert compiled in text
     known = parse("op", f"{text.replace(compiled, read, 1)}\nLG_INSTANTIATE(f<float>)")
-    command = [host_build.COMPILER, *host_build.FLAGS, "-fsyntax-only", "-Wno-unused-parameter", "-xc++", "-"]
+    command = [
+        host_build.COMPILER,
+        *host_build.FLAGS,
+        *host_build.KERNEL_FLAGS,
+        "-fsyntax-only",
+        "-Wno-unused-parameter",
+        "-xc++",
+        "-",
+    ]
     both = f"namespace lg {{ {text} }}\n{checks(known)}"
     done = subprocess.run(command, input=both, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == (compiled == read), done.stderr

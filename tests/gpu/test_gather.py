@@ -11,16 +11,18 @@ from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeature
 from lightning_gnnload.cache.device.shards import fill_private_shard, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.metrics import hit_rate
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, order_missed
 
 NUM_NODES, NUM_IDS = 400_000, 500_000
 
 
 @pytest.mark.parametrize("width", [1, 25, 100, 128, 1024])
-@pytest.mark.parametrize("host_blocks", [1, None, 10_000])
-def test_many_rows_from_everywhere(device: Device, width: int, host_blocks: int | None) -> None:
+@pytest.mark.parametrize("far_blocks", [0, 1, None, 10_000])
+def test_many_rows_from_everywhere(device: Device, width: int, far_blocks: int | None) -> None:
+    """By as many blocks for rows of the host; 0: by all of them, in no order."""
     draw = torch.Generator().manual_seed(width)
     rows = torch.randint(1 << 31, (NUM_NODES // max(width // 100, 1), width), generator=draw, dtype=torch.int32)
     there, num_nodes = rows.to(device.torch_device), len(rows)
@@ -41,7 +43,9 @@ def test_many_rows_from_everywhere(device: Device, width: int, host_blocks: int 
     ids = torch.randint(num_nodes, (NUM_IDS,), generator=draw)
     taken, error = device.zeros(ops.MAX_SHARDS + 1, torch.int64), device.zeros(1, torch.int64)
     out = device.empty(NUM_IDS * width, torch.int32).view(NUM_IDS, width)
-    gather_tiered(device, table, ids.to(there.device), out, taken, error, host_blocks)
+    there_ids = ids.to(there.device)
+    far = order_missed(device, table, there_ids) if far_blocks != 0 else AS_THEY_COME
+    gather_tiered(device, table, there_ids, out, taken, error, far, far_blocks)
     assert torch.equal(out, there[ids.to(there.device)])
     assert taken.tolist() == [
         *torch.bincount(holder[ids] % 4, minlength=4)[:3].tolist(),

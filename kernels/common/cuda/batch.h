@@ -2,6 +2,7 @@
 // object that keeps it, attribute by attribute: those of ops/cuda/batch.py.
 #pragma once
 
+#include "common/cuda/bus_order.h"
 #include "common/cuda/node_stamps.h"
 
 namespace lg {
@@ -29,6 +30,12 @@ struct Hop {
   const int64_t* first_edge;
   int64_t* last_edge;
   int32_t* starts;  // for each destination where its edges begin, and where the last one's end
+  BusOrder order;   // of all destinations, counted from *first, where their lists come over the bus
+
+  // Which one comes next: all destinations, as k runs from *first to *num_dst - 1.
+  __device__ int64_t destination(int64_t k) const {
+    return order.entries == nullptr ? k : *first + order.position(k - *first);
+  }
 };
 
 template <class Index>

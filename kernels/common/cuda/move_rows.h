@@ -19,15 +19,24 @@ struct MoveShape {
   int32_t rows_a_warp;   // at a time, at most 32
 };
 
-// A row of zeros where `from` is null; nothing where `to` is.
+// What a row of zeros becomes where `from` is null; nothing where `to` is.
 struct RowMove {
   const uint8_t* from;
   uint8_t* to;
 };
 
-// Called by all lanes of a warp, in blocks of kMoveThreads. Rows begin at multiples of a vector's size.
+// What a vector of a row becomes: itself. Others have the same members (gather_quantized/row_codes.h).
 template <class Vector>
-__device__ void move_rows(RowMove move, uint32_t row_vectors) {
+struct AsItIs {
+  using Out = Vector;
+  __device__ Out operator()(Vector vector, uint32_t) const { return vector; }
+};
+
+// Called by all lanes of a warp, in blocks of kMoveThreads. Rows begin at multiples of a vector's size,
+// those that are written of what it becomes: convert(vector, its number in the row).
+template <class Vector, class Convert = AsItIs<Vector>>
+__device__ void move_rows(RowMove move, uint32_t row_vectors, const Convert& convert = {}) {
+  using Out = typename Convert::Out;
   __shared__ RowMove moves_of_block[kMoveWarps][32];
   RowMove* const moves = moves_of_block[threadIdx.x / 32];
   const uint32_t lane = threadIdx.x % 32;
@@ -39,12 +48,14 @@ __device__ void move_rows(RowMove move, uint32_t row_vectors) {
   uint32_t row = lane / row_vectors, column = lane % row_vectors;
   for (uint32_t next = lane; next < num_vectors;) {
     Vector vectors[kVectorsAhead];
-    Vector* to[kVectorsAhead];
+    Out* to[kVectorsAhead];
+    uint32_t columns[kVectorsAhead];
     for (int k = 0; k < kVectorsAhead; ++k, next += 32) {
       to[k] = nullptr;
       if (next >= num_vectors) continue;
       const RowMove& taken = moves[row];
-      to[k] = reinterpret_cast<Vector*>(taken.to) + column;
+      to[k] = reinterpret_cast<Out*>(taken.to) + column;
+      columns[k] = column;
       vectors[k] = taken.from == nullptr
                        ? Vector{}
                        : __ldcs(reinterpret_cast<const Vector*>(taken.from) + column);
@@ -56,7 +67,7 @@ __device__ void move_rows(RowMove move, uint32_t row_vectors) {
       }
     }
     for (int k = 0; k < kVectorsAhead; ++k) {
-      if (to[k] != nullptr) *to[k] = vectors[k];
+      if (to[k] != nullptr) *to[k] = convert(vectors[k], columns[k]);
     }
   }
   __syncwarp();  // the next rows may be named

@@ -17,10 +17,12 @@ from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.host.pages import private_bytes
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME, BusOrder
 from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
+from lightning_gnnload.ops.cuda.rows import AS_BYTES, RowCodes
+from lightning_gnnload.ops.cuda.tiers import MissCounts, TieredTable, gather_tiered, list_missed, order_missed
 
 
 class CachedFeatures(DeviceFeatures):
@@ -34,15 +36,28 @@ class CachedFeatures(DeviceFeatures):
         super().__init__(device, store.shape, store.dtype)
         self.store, self.backing, self.tier = store, backing, tier
         self._missed = MissedRows(device, store, self._error) if backing is None else None
+        self._seen = MissCounts(device) if backing is not None else None
 
-    def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor) -> None:
-        def gather() -> None:
-            gather_tiered(self.device, table, ids, out, self._counts, self._error)
+    def _gather_from(self, table: TieredTable, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        def gather(far: BusOrder = AS_THEY_COME, counts_address: int = 0) -> None:
+            gather_tiered(
+                self.device,
+                table,
+                ids,
+                out,
+                self._counts,
+                self._error,
+                far,
+                codes=codes,
+                counts_address=counts_address,
+            )
 
-        if self._missed is None:
-            gather()
-        else:
-            self._missed.fetch(table.location, ids, out, meanwhile=gather)
+        if self._missed is not None:
+            self._missed.fetch(table.location, ids, out, codes, meanwhile=gather)
+        elif self._seen is not None:
+            few = self._seen.expects_few(len(ids))
+            far = AS_THEY_COME if few else order_missed(self.device, table, ids)
+            gather(far, self._seen.address)
 
     def _behind(self, counts: np.ndarray) -> Reads:
         return (self._from("memory", int(counts[-1])),) if self._missed is None else self._missed.reads()
@@ -75,8 +90,8 @@ class StaticFeatures(CachedFeatures):
         super().close()  # first, as it waits for kernels that may still read the shards
         self._shards.close()
 
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        self._gather_from(self._table, ids, out)
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        self._gather_from(self._table, ids, out, codes)
 
     def _reads(self, counts: np.ndarray) -> Reads:
         hits, own_shard = counts[: len(self._shards.num_rows)], self._shards.own_shard
@@ -107,14 +122,19 @@ class DynamicFeatures(CachedFeatures):
         self._turn = threading.Lock()
         self._last: Event | None = None
 
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        # The cache admits rows as they are, so codes are decoded when it has them.
+        rows = out if codes.dtype is None else self.device.empty(len(ids) * self.row_bytes, torch.uint8)
+        rows = rows.view(len(ids), self.row_bytes)
         # The lock orders the launches, the event their streams: no slot may change while a gather reads it.
         with self._turn:
             if self._last is not None:
                 self._last.wait()
-            self._gather_from(self._table, ids, out)
-            self._cache.admit(ids, out)
+            self._gather_from(self._table, ids, rows, AS_BYTES)
+            self._cache.admit(ids, rows)
             self._last = self.device.record()
+        if codes.dtype is not None:
+            gather_rows(self.device, rows, None, out, self._error, codes=codes)
 
     def _reads(self, counts: np.ndarray) -> Reads:
         return (self._from(self.tier, int(counts[0])), *self._behind(counts))
@@ -136,10 +156,16 @@ class MissedRows:
         self._counts: dict[str, list[int]] = {}
 
     def fetch(
-        self, location: torch.Tensor, ids: torch.Tensor, out: torch.Tensor, meanwhile: Callable[[], None]
+        self,
+        location: torch.Tensor,
+        ids: torch.Tensor,
+        out: torch.Tensor,
+        codes: RowCodes,
+        meanwhile: Callable[[], None],
     ) -> None:
-        """Copies row ``ids[b]`` of the store to ``out[b]``, uint8 ``[B, row_bytes]`` on the device, where
-        ``location[ids[b]]`` is negative; ``meanwhile`` launches what the device does while the store is read."""
+        """Copies row ``ids[b]`` of the store, decoded as ``codes`` say, to ``out[b]``, uint8 ``[B, row_bytes *
+        codes.itemsize]`` on the device, where ``location[ids[b]]`` is negative; ``meanwhile`` launches what the device
+        does while the store is read."""
         device, buffers = self.device, self._buffers()
         missed = buffers.ids(len(ids))
         # On the device, where the kernel that scatters the fetched rows reads them; the host needs the ids alone.
@@ -153,7 +179,7 @@ class MissedRows:
         rows = buffers.rows(count)
         reads = self.store.gather(missed.tensor[:count], as_rows_of(self.store, rows.tensor[:count].numpy()))
         self._count(reads or (TierReads("store", count, count * self.store.row_bytes),))
-        gather_rows(device, rows, None, out, self._error, positions[:count])
+        gather_rows(device, rows, None, out, self._error, positions[:count], codes)
         buffers.last_read = device.record()
 
     def reads(self) -> Reads:

@@ -17,6 +17,7 @@ from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
+from lightning_gnnload.ops.cuda.rows import AS_BYTES, RowCodes
 
 
 class DeviceFeatures(ABC):
@@ -44,17 +45,25 @@ class DeviceFeatures(ABC):
     def gather(self, ids: torch.Tensor, out: torch.Tensor | None = None) -> torch.Tensor:
         """Gathers row ``ids[b]`` as row ``b`` of ``out``, ``[B, F]`` on the device, contiguous; None allocates it.
         Returns ``out``. Raises GnnLoadError for another shape or dtype, DeviceMemoryError where there is no memory."""
-        shape = (len(ids), self.shape[1])
+        return self._gathered(ids, out, AS_BYTES)
+
+    def decode(self, ids: torch.Tensor, codes: RowCodes, out: torch.Tensor | None = None) -> torch.Tensor:
+        """Gathers rows of 8-bit codes as :meth:`gather` does, and decodes them in the same kernel: ``out`` is of
+        ``codes.dtype``."""
+        return self._gathered(ids, out, codes)
+
+    def _gathered(self, ids: torch.Tensor, out: torch.Tensor | None, codes: RowCodes) -> torch.Tensor:
+        shape, dtype = (len(ids), self.shape[1]), self.dtype if codes.dtype is None else codes.dtype
         if out is None:
-            out = self.device.empty(shape[0] * shape[1], self.dtype).view(shape)
-        elif out.shape != shape or out.dtype != self.dtype or not out.is_contiguous():
+            out = self.device.empty(shape[0] * shape[1], dtype).view(shape)
+        elif out.shape != shape or out.dtype != dtype or not out.is_contiguous():
             raise GnnLoadError(
-                f"out is {out.dtype} of shape {list(out.shape)}, but contiguous {self.dtype} of shape {list(shape)} is "
+                f"out is {out.dtype} of shape {list(out.shape)}, but contiguous {dtype} of shape {list(shape)} is "
                 f"needed."
             )
         if out.numel():
             self._ready.wait()  # the table may have been opened on another stream
-            self._gather(ids, out.view(torch.uint8))
+            self._gather(ids, out.view(torch.uint8), codes)
         return out
 
     def reads(self) -> Reads:
@@ -80,8 +89,8 @@ class DeviceFeatures(ABC):
         self.device.synchronize()  # not one stream: those of all threads may read it
 
     @abstractmethod
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        """Gathers one row or more into uint8 ``[B, row_bytes]``."""
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        """Gathers one row or more, decoded as ``codes`` say, into uint8 ``[B, row_bytes * codes.itemsize]``."""
 
     @abstractmethod
     def _reads(self, counts: np.ndarray) -> Reads:
@@ -110,8 +119,8 @@ class WholeFeatures(DeviceFeatures):
         self._counting = threading.Lock()
         self._num_read = 0
 
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        gather_rows(self.device, self._rows, ids, out, self._error)
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        gather_rows(self.device, self._rows, ids, out, self._error, codes=codes)
         with self._counting:
             self._num_read += len(ids)
 
@@ -128,7 +137,7 @@ class QuantizedFeatures(DeviceFeatures):
     def __init__(self, store: QuantizedFeatureStore, codes: DeviceFeatures) -> None:
         device = codes.device
         self.codes = codes
-        self._scale, self._offset = device.put(store.scale.numpy()), device.put(store.offset.numpy())
+        self._columns = RowCodes(device.put(store.scale.numpy()), device.put(store.offset.numpy()), store.dtype)
         super().__init__(device, store.shape, store.dtype)
 
     def reads(self) -> Reads:
@@ -140,10 +149,8 @@ class QuantizedFeatures(DeviceFeatures):
     def close(self) -> None:
         self.codes.close()
 
-    def _gather(self, ids: torch.Tensor, out: torch.Tensor) -> None:
-        # Not fused: the CPU rounds the product before it adds, and both must give the same bits.
-        rows = self.codes.gather(ids).float().mul_(self._scale).add_(self._offset)
-        out.view(self.dtype).copy_(rows)
+    def _gather(self, ids: torch.Tensor, out: torch.Tensor, codes: RowCodes) -> None:
+        self.codes.decode(ids, self._columns, out.view(self.dtype))
 
     def _reads(self, counts: np.ndarray) -> Reads:
         return ()

@@ -80,8 +80,8 @@ def fill_device_shard(
     progress: bool = False,
 ) -> None:
     """Copies row ``ids[slot]`` of the store to ``shard[slot]``, uint8 ``[slots, row_bytes]`` on the device: from
-    ``backing``, the store's rows mapped, or through the host in pieces. Raises DeviceMemoryError where the system lets
-    no memory be page-locked."""
+    ``backing``, the store's rows mapped, or through the host in pieces; either way in the order of the store's rows.
+    Raises DeviceMemoryError where the system lets no memory be page-locked."""
     error = device.zeros(1, torch.int64)  # never read: the host has made these ids itself, and they are valid
     if backing is not None:
         gather_rows(device, backing, device.put(ids), shard, error)
@@ -89,9 +89,11 @@ def fill_device_shard(
     most = min(rows_in_piece(store), len(ids))
     piece = device.map_host(private_bytes(most * store.row_bytes).reshape(most, store.row_bytes))
     room = piece.tensor.numpy()
-    for begin, rows in gather_in_pieces(store, ids, lambda begin, end: room[: end - begin], progress=progress):
+    slots = np.argsort(ids)
+    for begin, rows in gather_in_pieces(store, ids[slots], lambda begin, end: room[: end - begin], progress=progress):
         staged = Mapped(piece.tensor[: len(rows)], piece.address, piece)
-        gather_rows(device, staged, None, shard[begin : begin + len(rows)], error)
+        positions = device.put(slots[begin : begin + len(rows)])
+        gather_rows(device, staged, None, shard, error, positions)
         device.record().synchronize()  # the next piece overwrites this one
 
 

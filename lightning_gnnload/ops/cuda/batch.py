@@ -15,6 +15,7 @@ from ...errors import SamplerConfigError, SeedError
 from ..checks import check_array, check_choice
 from ..dispatch import MAX_HOP_DRAWS, DrawKey, check_hops
 from . import state as codes
+from .bus_order import FEW_LISTS, Reads, can_order, order_reads
 from .device import Device
 from .queries import DeviceQueries
 from .sample import DeviceHop, DeviceSample, HopBuilder
@@ -135,6 +136,16 @@ class DeviceBatch:
             self.number_nodes(hop, self.nodes, self.state.num_nodes(index + 1))
             self._hops.append(hop)
         return self._finished()
+
+    def order_destinations(self, hop: HopBuilder) -> None:
+        """Lets a hop's lists be read in the order of their places, if they come over the bus and are many. The edges,
+        and where they go, are the same."""
+        most, num_nodes = hop.most_dst, self.topology.num_nodes
+        if most < FEW_LISTS or not self.topology.is_on_bus or not can_order(most, num_nodes):
+            return
+        mask = -1 if self.queries is None else (1 << self.queries.shift) - 1
+        reads = Reads(self.nodes, most, num_nodes, first=hop.first, end=hop.num_dst, id_mask=mask)
+        hop.order = order_reads(self.device, reads)
 
     def note_known(self, hop: HopBuilder, table: NumberTable | None = None) -> None:
         """Enters the nodes known before the hop in a table that was cleared."""

@@ -67,7 +67,7 @@ class EvictingSlots:
             words=device.zeros(1 + tiles, torch.int64),
         )
         # A grid for all ids, since the device alone knows how many are admitted.
-        shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), self.rows.data_ptr())
+        shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), to=self.rows.data_ptr())
         device.launch(
             "dynamic_cache",
             "admit",

@@ -12,9 +12,12 @@ from __future__ import annotations
 import torch
 
 from ...errors import CacheShareError, GnnLoadError, SeedError
+from .bus_order import AS_THEY_COME, FEW_READS, Reads, can_order, order_reads
 from .device import Device, Mapped
 from .rows import (
+    AS_BYTES,
     MOVE_THREADS,
+    RowCodes,
     Table,
     address_of,
     as_bytes_of,
@@ -34,37 +37,51 @@ def gather_rows(
     out: torch.Tensor,
     error: torch.Tensor,
     positions: torch.Tensor | None = None,
+    codes: RowCodes = AS_BYTES,
 ) -> None:
     """Copies row ``ids[b]`` of a table to ``out[b]``, or to ``out[positions[b]]``; equals :func:`.ops.gather_rows`.
 
     ``table`` is ``[N, F]`` or ``[N]``, on the device or mapped; ``ids`` int64 ``[B]``, None for 0, 1, 2, ...;
     ``positions`` int64 ``[B]``, distinct. ``out`` is contiguous with the table's dtype; a row of an invalid id becomes
-    zeros, and rows that are nobody's position stay. ``error``, int64 ``[1]``, is for :func:`raise_error`. Raises
-    GnnLoadError for shapes or dtypes that do not fit.
+    zeros, and rows that are nobody's position stay. Of a mapped table rows are read in order (:mod:`.bus_order`).
+    ``error``, int64 ``[1]``, is for :func:`raise_error`.
+
+    With ``codes``, which equals :func:`.ops.gather_quantized`, the table has int8 rows, or the same as bytes, and
+    ``out`` what they decode to, or the same as bytes; a row of an invalid id becomes that of zeros. Raises GnnLoadError
+    for shapes or dtypes that do not fit.
     """
-    row_bytes = row_bytes_of(out)
+    out_bytes = row_bytes_of(out)
     host = table.tensor if isinstance(table, Mapped) else table
-    if host.dtype != out.dtype or row_bytes_of(host) != row_bytes:
+    row_bytes = row_bytes_of(host)
+    if (host.dtype != out.dtype and codes is AS_BYTES) or row_bytes * codes.itemsize != out_bytes:
         raise GnnLoadError(
-            f"out is {form_of(out)}, but the table is {form_of(host)}: dtypes and rows have to be the same."
+            f"out is {form_of(out)}, but the table is {form_of(host)}: dtypes and rows have to be the same"
+            + ("." if codes.dtype is None else f", once codes are {codes.dtype}.")
         )
     count = _count_rows(ids, positions, out)
     if not count or not row_bytes:
         return
-    shape = move_shape(device, count, row_bytes, address_of(table), out.data_ptr())
-    # Rows that come over the bus need few blocks; more would only take multiprocessors from other kernels.
+    shape = move_shape(device, count, row_bytes, address_of(table), to=out.data_ptr(), codes=codes)
+    order, blocks = AS_THEY_COME, shape.blocks
+    if isinstance(table, Mapped):
+        # More blocks would only take processors from other kernels.
+        blocks = min(blocks, blocks_on_bus(device))
+        if ids is not None and count >= FEW_READS and can_order(count, len(host)):
+            order = order_reads(device, Reads(ids, count, len(host)))
     device.launch(
         "gather_rows",
         "gather_rows",
-        (shape.vector,),
-        blocks=min(shape.blocks, blocks_on_bus(device)) if isinstance(table, Mapped) else shape.blocks,
+        (shape.vector, codes.format),
+        blocks=blocks,
         threads=MOVE_THREADS,
         table=as_bytes_of(table),
         num_rows=len(host),
         ids=ids,
+        order=order,
         positions=positions,
         count=count,
         shape=shape,
+        columns=codes,
         out=as_bytes_of(out),
         num_out=len(out),
         error=error.data_ptr(),

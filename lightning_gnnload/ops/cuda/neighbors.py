@@ -65,6 +65,8 @@ class FanoutPicker:
 
 class _UniformPicker(FanoutPicker):
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        if self.fanouts[hop.index] != ALL_NEIGHBORS:  # whole lists are read a thread an edge, in runs
+            batch.order_destinations(hop)
         batch.launch(
             "sample_neighbors",
             "count_edges",

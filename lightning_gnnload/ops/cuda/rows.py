@@ -16,18 +16,21 @@ _BLOCKS_A_PROCESSOR = 8
 _WARP_BYTES = 4096
 # A warp counts the vectors of 32 rows in 32 bits, and a vector may be a single byte.
 _MAX_ROW_BYTES = 1 << 26
+_FORMATS = {
+    None: "lg::AsBytes",
+    torch.float32: "lg::Float32",
+    torch.float16: "lg::Float16",
+    torch.bfloat16: "lg::BFloat16",
+}
 _VECTORS = {16: "uint4", 8: "uint2", 4: "uint32_t", 2: "uint16_t", 1: "uint8_t"}
 
 Table = torch.Tensor | Mapped
 
 
 def blocks_on_bus(device: Device) -> int:
-    """Returns how many blocks read the host's memory.
-
-    With 16 KB under way each, an eighth of the processors keeps a line of 50 GB/s full for 5 us, several times as long
-    as a read takes; more would hold up others. Not measured.
-    """
-    return max(device.num_processors // 8, 1)
+    """Returns how many blocks read the host's memory: one a processor, which keeps the line full, and leaves room for
+    others (an H200)."""
+    return device.num_processors
 
 
 def scan_tiles(count: int) -> int:
@@ -40,6 +43,28 @@ def scan_blocks(device: Device, tiles: int) -> int:
     return min(tiles, device.num_processors * _BLOCKS_A_PROCESSOR)
 
 
+class RowCodes(NamedTuple):
+    """Rows of 8-bit codes, decoded as they are gathered: ``code * scale + offset``, as :func:`.ops.gather_quantized`
+    does it, bit for bit. Kernels take the columns as ``Columns`` (``kernels/gather_quantized/row_codes.h``)."""
+
+    scale: torch.Tensor | None = None  # float32 [F], on the device
+    offset: torch.Tensor | None = None
+    dtype: torch.dtype | None = None  # of the decoded rows: float32, float16 or bfloat16; None: rows stay as they are
+
+    @property
+    def format(self) -> str:
+        """The format of what is written, in kernels."""
+        return _FORMATS[self.dtype]
+
+    @property
+    def itemsize(self) -> int:
+        """The bytes that are written for each that is read."""
+        return 1 if self.dtype is None else self.dtype.itemsize
+
+
+AS_BYTES = RowCodes()
+
+
 class MoveShape(NamedTuple):
     """How rows are moved: ``MoveShape`` of ``kernels/common/cuda/move_rows.h``, and its launch."""
 
@@ -49,13 +74,18 @@ class MoveShape(NamedTuple):
     blocks: int  # of the launch
 
 
-def move_shape(device: Device, count: int, row_bytes: int, *addresses: int) -> MoveShape:
-    """Chooses how ``count`` rows are moved between addresses: by the widest vectors whose size divides a row and all of
-    them."""
+def move_shape(
+    device: Device, count: int, row_bytes: int, *sources: int, to: int, codes: RowCodes = AS_BYTES
+) -> MoveShape:
+    """Chooses how ``count`` rows of ``row_bytes`` are moved from addresses of ``sources`` to ``to`` and on: by the
+    widest vectors whose size divides a row and all of them."""
     if row_bytes >= _MAX_ROW_BYTES:
         raise GnnLoadError(f"rows have {row_bytes} bytes, but rows below {_MAX_ROW_BYTES} bytes are needed.")
-    # Vector loads must be aligned to their width, or the kernel faults; one odd address makes all of them narrow.
-    vector = min(alignment_of(row_bytes, *addresses), max(_VECTORS))
+    # Vector loads must be aligned to their width, or the kernel faults; one odd address makes all of them narrow. What
+    # is written of codes is several times as wide.
+    vector = min(alignment_of(row_bytes, *sources), max(alignment_of(to) // codes.itemsize, 1), max(_VECTORS))
+    if codes.dtype is not None:
+        vector = 4 if vector >= 4 else 1  # four codes at a time fill 16 bytes
     # Each lane looks one row up, so 32 at most.
     rows_a_warp = min(max(_WARP_BYTES // row_bytes, 1), 32)
     blocks = min(-(-count // (rows_a_warp * _WARPS)), device.num_processors * _BLOCKS_A_PROCESSOR)

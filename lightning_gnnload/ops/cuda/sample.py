@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 
 from ..dispatch import DrawKey
+from .bus_order import AS_THEY_COME, BusOrder
 
 
 @dataclass(frozen=True)
@@ -57,3 +58,4 @@ class HopBuilder:
     edge_weights: torch.Tensor | None = None  # float32
     edge_types: torch.Tensor | None = None  # int32
     indices: torch.Tensor | None = None  # int32, local ids by edge
+    order: BusOrder = AS_THEY_COME  # of the destinations, in which their lists are read

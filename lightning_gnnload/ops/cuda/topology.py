@@ -101,6 +101,11 @@ class Topology:
         """The type of ``indices`` in kernels."""
         return "int32_t" if self.index_dtype == torch.int32 else "int64_t"
 
+    @property
+    def is_on_bus(self) -> bool:
+        """Whether kernels read lists, or what lies as they do, from the host's memory."""
+        return any(isinstance(edges, Mapped) for edges in (self.indices, self.table, self.edge_time))
+
     @cached_property
     def tables(self) -> Topology:
         """This topology with the edges' alias tables in place of the lists; there have to be some."""

@@ -137,6 +137,7 @@ class _TypedPicker:
         return self.fanouts.most_edges(hop)
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        batch.order_destinations(hop)
         # A lane looks at a run, so that the searches for times of all runs wait for memory together.
         lanes = 8 if self.lists.most_slots <= 8 else 32
         num_edges = batch.device.empty(batch.most_nodes, torch.int32)

@@ -96,6 +96,7 @@ class _WeightedPicker:
         return self.fanouts.most_edges(hop)
 
     def count(self, batch: DeviceBatch, hop: HopBuilder) -> None:
+        batch.order_destinations(hop)
         device, width = batch.device, self.lists.most_slots
         lanes = lanes_for(self.fanouts.most(hop))
         num_edges, totals = device.empty(batch.most_nodes * width, torch.int32), device.empty(2, torch.int64)
