@@ -15,11 +15,12 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.memory import free_bytes
 from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import MAX_SHARDS
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
 from lightning_gnnload.ops.cuda.probe import copy_bytes_per_s, launch_us, random_minima_per_s, random_reads_per_s
 from lightning_gnnload.ops.cuda.rows import Table
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
+from lightning_gnnload.ops.cuda.tiers import MissCounts, TieredTable, gather_tiered, order_missed
 from lightning_gnnload.ops.cuda.timing import timed_ms
 from lightning_gnnload.plugin.device_report import figures
 from lightning_gnnload.plugin.device_report.figures import Figure
@@ -139,7 +140,14 @@ class _RowProbe:
         return self.figure(name, partial(gather_rows, self._device, table, ids, out, self._error), out, ids, about)
 
     def cached(self, name: str, table: TieredTable, ids: torch.Tensor, out: torch.Tensor, about: str) -> Figure:
-        gather = partial(gather_tiered, self._device, table, ids, out, self._counts, self._error)
+        misses = MissCounts(self._device)
+
+        def gather() -> None:  # as caches do
+            few = misses.expects_few(len(ids))
+            far = AS_THEY_COME if few else order_missed(self._device, table, ids)
+            gather_tiered(self._device, table, ids, out, self._counts, self._error, far, counts_address=misses.address)
+
+        self._counts.zero_()
         return self.figure(name, gather, out, ids, about)
 
     def figure(

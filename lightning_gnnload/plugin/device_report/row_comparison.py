@@ -14,13 +14,15 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.ops.cuda import dropout as device_dropout
 from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
+from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.rows import Table
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed
+from lightning_gnnload.ops.cuda.rows import RowCodes, Table
+from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed, order_missed
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
 from lightning_gnnload.ops.host_edges import HostEdges
+from lightning_gnnload.ops.quantized import gather_quantized
 
 _DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16, torch.int64, torch.int32, torch.uint8)
 _WIDTHS = (1, 3, 16, 100, 128)
@@ -52,20 +54,39 @@ def compare_tiers(device: Device) -> Iterator[str]:
             width * 4,
             device.map_host(_bits(table)),
         )
-        out, error = _empty_like(device, table[ids]), device.zeros(1, torch.int64)
-        counts, ids_there = device.zeros(ops.MAX_SHARDS + 1, torch.int64), device.put(ids)
-        gather_tiered(device, tiers, ids_there, out, counts, error)
-        is_equal = np.array_equal(device.read(out), _bits(table[ids])) and not device.read(error)[0]
-        yield "" if is_equal else f"rows of {width} floats, {share:.0%} of them in shards"
-        missed = np.flatnonzero(location[ids] < 0)
+        ids_there, missed = device.put(ids), np.flatnonzero(location[ids] < 0)
         num_taken = np.bincount(location[ids][location[ids] >= 0] >> ops.SLOT_BITS, minlength=ops.MAX_SHARDS)
-        is_equal = np.array_equal(device.read(counts), [*num_taken, len(missed)])
-        yield "" if is_equal else f"rows counted by shard, {share:.0%} of them in shards"
+        for far in (AS_THEY_COME, order_missed(device, tiers, ids_there)):
+            out, error = _empty_like(device, table[ids]), device.zeros(1, torch.int64)
+            counts = device.zeros(ops.MAX_SHARDS + 1, torch.int64)
+            gather_tiered(device, tiers, ids_there, out, counts, error, far)
+            is_equal = np.array_equal(device.read(out), _bits(table[ids])) and not device.read(error)[0]
+            yield "" if is_equal else f"rows of {width} floats, {share:.0%} of them in shards"
+            is_equal = np.array_equal(device.read(counts), [*num_taken, len(missed)])
+            yield "" if is_equal else f"rows counted by shard, {share:.0%} of them in shards"
         missed_ids, missed_at = (device.empty(len(ids), torch.int64) for _ in range(2))
         num_missed = int(device.read(list_missed(device, tiers.location, ids_there, missed_ids, missed_at))[0])
         listed = device.read(missed_ids)[:num_missed], device.read(missed_at)[:num_missed]
         is_equal = np.array_equal(listed, (ids[missed], missed))
         yield "" if is_equal else f"the list of missed rows, {share:.0%} of rows in shards"
+
+
+def compare_codes(device: Device) -> Iterator[str]:
+    """Rows of 8-bit codes, decoded as they are gathered, from the device's memory and the host's."""
+    rng = np.random.default_rng(0)
+    for width in _WIDTHS:
+        codes = rng.integers(-128, 128, (_NUM_ROWS, width), dtype=np.int8)
+        scale, offset = rng.random((2, width), dtype=np.float32)
+        ids = _ids(width)
+        expected = np.empty((len(ids), width), np.float32)
+        gather_quantized(codes, scale, offset, ids, expected)
+        columns = RowCodes(device.put(scale), device.put(offset), torch.float32)
+        tables: dict[str, Table] = {"device": device.put(codes), "host": device.map_host(codes)}
+        for where, rows in tables.items():
+            out, error = device.empty(len(ids) * width, torch.float32).view(-1, width), device.zeros(1, torch.int64)
+            gather_rows(device, rows, device.put(ids), out, error, codes=columns)
+            is_equal = np.array_equal(device.read(out).view(np.uint8), expected.view(np.uint8))
+            yield "" if is_equal else f"codes of {width} columns from the {where}"
 
 
 def compare_dynamic_caches(device: Device) -> Iterator[str]:
@@ -142,6 +163,7 @@ def compare_aggregates(device: Device) -> Iterator[str]:
 ROW_COMPARISONS: dict[str, Callable[[Device], Iterator[str]]] = {
     "rows of all dtypes": compare_gathers,
     "rows that are cached in part": compare_tiers,
+    "rows of 8-bit codes": compare_codes,
     "a cache that evicts": compare_dynamic_caches,
     "dropout": compare_dropout,
     "sums and maxima of neighbours": compare_aggregates,
