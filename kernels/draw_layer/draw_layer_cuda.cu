@@ -1,5 +1,5 @@
 // draw_layer_cuda.cu: edges of a layer drawn uniformly, as sorted numbers: sample_layers/draw_edges.h,
-// a thread a draw. The host sorts between the kernels, on the device.
+// a thread a draw; a block puts few in order, and torch many (ops/cuda/layer.py).
 //
 // Without replacement draw j of n is over the first E - n + j + 1 edges of E, and takes the last of
 // them instead if its own is taken. It is taken if an earlier draw drew the same, or if it is the last
@@ -40,6 +40,51 @@ __global__ void draw_numbers(Batch batch, DrawKey key, const int64_t* names,
       const int64_t last = replace != 0 ? edges - 1 : edges - count + j;
       numbers[j] = int64_t(draw_below64(draws, uint32_t(j), uint64_t(last) + 1));
     }
+  }
+}
+
+struct NumberedDraw {
+  int64_t number;
+  int32_t draw;
+
+  __device__ bool is_behind(const NumberedDraw& other) const {
+    return number != other.number ? number > other.number : draw > other.draw;
+  }
+};
+
+// By one block, in shared memory for `size` numbers, a power of two from `count` on.
+//   out  sorted[count], draws[count]   the numbers in order, and whose they are: equal ones by draw
+// Source: Batcher, "Sorting networks and their applications", AFIPS 1968: bitonic sort.
+__global__ void __launch_bounds__(1024)
+    sort_numbers(Batch batch, const int64_t* numbers, int32_t count, int32_t size, int64_t* sorted,
+                 int64_t* draws) {
+  if (block_has_failed(batch.error)) return;
+  LG_DYNAMIC_SHARED(int64_t, words);
+  auto* const places = reinterpret_cast<int32_t*>(words + size);
+  for (auto i = int32_t(threadIdx.x); i < size; i += int32_t(blockDim.x)) {
+    words[i] = i < count ? numbers[i] : kNoEdge;
+    places[i] = i;
+  }
+  __syncthreads();
+  for (int32_t run = 2; run <= size; run *= 2) {
+    for (int32_t step = run / 2; step > 0; step /= 2) {
+      for (auto k = int32_t(threadIdx.x); k < size / 2; k += int32_t(blockDim.x)) {
+        const int32_t i = 2 * k - k % step, j = i + step;
+        const NumberedDraw low{words[i], places[i]}, high{words[j], places[j]};
+        // Runs ascend and descend in turn; the last one ascends.
+        if (low.is_behind(high) == ((i & run) == 0)) {
+          words[i] = high.number;
+          places[i] = high.draw;
+          words[j] = low.number;
+          places[j] = low.draw;
+        }
+      }
+      __syncthreads();
+    }
+  }
+  for (auto i = int32_t(threadIdx.x); i < count; i += int32_t(blockDim.x)) {
+    sorted[i] = words[i];
+    draws[i] = places[i];
   }
 }
 
@@ -90,6 +135,7 @@ __global__ void weigh_numbers(Batch batch, Layer layer, int64_t budget, int32_t 
 }  // namespace lg
 
 LG_INSTANTIATE(draw_numbers)
+LG_INSTANTIATE(sort_numbers)
 LG_INSTANTIATE(mark_repeats)
 LG_INSTANTIATE(settle_numbers)
 LG_INSTANTIATE(weigh_numbers)

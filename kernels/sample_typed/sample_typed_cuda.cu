@@ -261,6 +261,18 @@ __global__ void ask_along(Batch batch, Hop hop, Edges<int64_t> edges, int32_t sh
   }
 }
 
+// Takes the queries' numbers from above the nodes of a batch.
+//   out  batch.nodes   by themselves
+//   out  queries       of each node; along paths the seeds'
+__global__ void split_rows(Batch batch, Asked asked, const int64_t* num_nodes, int32_t* queries) {
+  if (has_failed(batch.error)) return;
+  for (int64_t i = thread_of_grid(); i < *num_nodes; i += threads_of_grid()) {
+    const int64_t value = batch.nodes[i];
+    queries[i] = int32_t(asked.query(asked.number(value)));
+    batch.nodes[i] = asked.node(value);
+  }
+}
+
 }  // namespace lg
 
 LG_INSTANTIATE(count_typed<uint32_t, 8>)
@@ -280,3 +292,4 @@ LG_INSTANTIATE(pick_typed<int64_t, int64_t, 8>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 16>)
 LG_INSTANTIATE(pick_typed<int64_t, int64_t, 32>)
 LG_INSTANTIATE(ask_along)
+LG_INSTANTIATE(split_rows)

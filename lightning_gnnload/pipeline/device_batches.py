@@ -1,9 +1,10 @@
 """Mini-batches on the device that trains on them: made there, or brought from samplers and completed there.
 
-A sampling thread gives its work to a side stream of its own: draws, then gathers. The host waits there once a batch,
-when the draws are done, to learn how much was drawn; now and then also for what was read from where. The consumer's
-stream waits for the batch's event, and the host for nothing. No thread starts a batch before the consumer's stream has
-begun the step before the last one: however far the host runs ahead of the device, no more than three batches lie there.
+A sampling thread gives its work to two side streams of its own: draws, and gathers, so that no draw waits behind the
+gathers of the batch before. The host waits once a batch, when the draws are done, to learn how much was drawn; now and
+then also for what was read from where. The consumer's stream waits for the batch's event, and the host for nothing. No
+thread starts a batch before the consumer's stream has begun the step before the last one: however far the host runs
+ahead of the device, no more than three batches lie there.
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import numpy as np
 import torch
 
 from lightning_gnnload.data.block import Block, MiniBatch
-from lightning_gnnload.data.features import Reads, byte_rows, summed_reads
+from lightning_gnnload.data.features import Reads, summed_reads
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.data.tables import NodeTable
+from lightning_gnnload.errors import SeedError
 from lightning_gnnload.pipeline.device_tables import DeviceTable
 from lightning_gnnload.pipeline.source import BatchSource, Draws, timed
 from lightning_gnnload.pipeline.stats import BatchCost
@@ -132,15 +134,10 @@ class DeviceBatches(FeatureFetcher):
         Raises SeedError for seeds that are no nodes of the graph, DeviceMemoryError where the device has no room.
         """
         seeds = self.source.workload.seed_batch(request)
-        with self.device.side_stream():
-            # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
-            if len(handed := tuple(self._handed)) == 2:
-                handed[0].wait()
-            sample, batch, timing = timed(
-                lambda: self.draws.sample(seeds.draw),
-                lambda sample: self._complete(self._batch_of(sample, seeds)),
-                request.rank,
-            )
+        (sample, _), batch, timing = timed(
+            lambda: self._sample(seeds), lambda sampled: self._gathered(*sampled, seeds), request.rank
+        )
+        with self.device.side_stream("rows"):
             began = time.monotonic()
             converted = self.convert(batch)
             ready = self.device.record()
@@ -148,6 +145,28 @@ class DeviceBatches(FeatureFetcher):
             reads = self._reads() if self._counts(request) else ()
         making = BatchCost(batch.num_seeds, batch.num_nodes, _num_edges(sample), timing, reads)
         return MadeOnDevice(making, converted, (began, time.monotonic()), ready, self)
+
+    def _sample(self, seeds: SeedBatch) -> tuple[DeviceSample, Event]:
+        """Draws a mini-batch, with the rows of its seeds: columns, then labels where there are some."""
+        with self.device.side_stream():
+            try:
+                labels = self.source.labels_of(seeds)
+            except SeedError:
+                self.draws.sample(seeds.draw)  # raises it of the seeds, not of the labels
+                raise
+            # A copy made by one call, as the consumer's thread appends meanwhile. The device waits, the host goes on.
+            if len(handed := tuple(self._handed)) == 2:
+                handed[0].wait()
+            rows = [*seeds.columns.values(), *([] if labels is None else [labels])]
+            sample = self.draws.sample(seeds.draw, [row.contiguous() for row in rows])
+            return sample, self.device.record()
+
+    def _gathered(self, sample: DeviceSample, end_of_draw: Event, seeds: SeedBatch) -> MiniBatch:
+        """Gathers the features of a mini-batch, in a stream of their own: the next one is drawn meanwhile."""
+        with self.device.side_stream("rows"):
+            end_of_draw.wait()
+            sample.record_stream(self.device.current_stream())
+            return self._complete(self._batch_of(sample, seeds))
 
     def _counts(self, request: BatchRequest) -> bool:
         """Whether to count reads with this batch: the host waits for the counts, so only every 64th batch and the last
@@ -163,23 +182,19 @@ class DeviceBatches(FeatureFetcher):
             Block(hop.indptr, hop.indices, hop.num_dst, hop.num_src, hop.edge_ids, hop.edge_weights, hop.edge_types)
             for hop in reversed(sample.hops)
         ]
-        labels, key = self.source.labels_of(seeds), seeds.draw.key
+        columns, key = dict(zip(seeds.columns, sample.rows, strict=False)), seeds.draw.key
+        labels = sample.rows[len(columns) :]
         return MiniBatch(
             sample.nodes,
             len(seeds.draw.seeds),
             blocks,
-            y=None if labels is None else self._put(labels),
+            y=labels[0] if labels else None,
             epoch=key.epoch,
             step=key.step,
             rows=sample.queries,
-            seed_columns={name: self._put(rows) for name, rows in seeds.columns.items()},
+            seed_columns=columns,
             seed_form=seeds.form,
         )
-
-    def _put(self, rows: torch.Tensor) -> torch.Tensor:
-        if not rows.numel():
-            return rows.to(self.device.torch_device)
-        return self.device.put(byte_rows(rows)).view(rows.dtype).view(rows.shape)
 
 
 def keep_for(batch: Any, stream: torch.Stream) -> None:

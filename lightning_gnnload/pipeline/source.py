@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -192,8 +192,9 @@ class BatchSource:
 class Draws(Protocol):
     """The interface of what draws for a device: :class:`.DeviceSampler` or :class:`.UploadingSampler`."""
 
-    def sample(self, draw: Draw) -> DeviceSample:
-        """Draws a mini-batch. Raises SeedError: a seed is not a node, or repeats."""
+    def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
+        """Draws a mini-batch, and takes along ``rows`` of its seeds. Raises SeedError: a seed is not a node, or
+        repeats."""
 
 
 class DeviceSource(BatchSource):

@@ -12,6 +12,7 @@ from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda.device import Device
 
 from .emulated import EmulatedDevice
+from .emulated_libcuda import EmulatedLibcuda
 
 
 @pytest.fixture(params=["emulated", "cuda"])
@@ -23,6 +24,14 @@ def device(request: pytest.FixtureRequest) -> Iterator[Device]:
         emulated = EmulatedDevice()
         with emulated.watched():
             yield emulated
+
+
+@pytest.fixture(params=["emulated", "driven", "cuda"])
+def sampling_device(request: pytest.FixtureRequest) -> Device:
+    """As ``device``; and an emulated one with a driver, by which native code makes its batches."""
+    if request.param == "driven":
+        return EmulatedDevice(library=EmulatedLibcuda())
+    return EmulatedDevice() if request.param == "emulated" else _cuda_device()
 
 
 @pytest.fixture

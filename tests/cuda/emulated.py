@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,8 +27,9 @@ from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
 
 from . import host_build
 from .allocator import Allocator
+from .emulated_libcuda import EmulatedLibcuda, image_of
 from .fakes import FakeRuntime
-from .streams import Span, Streams
+from .streams import DEFAULT, Span, Streams
 from .torch_work import TorchWork
 
 MAX_SHARED_BYTES = 48 << 10
@@ -42,6 +43,7 @@ class Instantiation:
     types: tuple[str, ...]
     arguments: KernelArguments
     launch: Any
+    handle: int = 0  # of the emulated driver, where there is one
 
     @property
     def name(self) -> str:
@@ -82,11 +84,18 @@ class EmulatedDevice:
         num_processors: as told to those who size grids.
         memory_bytes: of its tensors together; more than that raises DeviceMemoryError.
         kernels: a folder of further ``.cu`` files, an operation each.
+        library: by which native code launches kernels; None: it does not.
     """
 
     def __init__(
-        self, seed: int = 0, num_processors: int = 1, memory_bytes: int = 1 << 32, kernels: Path | None = None
+        self,
+        seed: int = 0,
+        num_processors: int = 1,
+        memory_bytes: int = 1 << 32,
+        kernels: Path | None = None,
+        library: EmulatedLibcuda | None = None,
     ) -> None:
+        self.driver = None if library is None else library.driver()
         self.torch_device = torch.device("cpu")
         self.num_processors = num_processors
         self.num_reads = 0
@@ -99,6 +108,12 @@ class EmulatedDevice:
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> Instantiation:
+        return self._instantiation(op, kernel, tuple(types))
+
+    def stream(self) -> int:
+        return 0 if self.streams.current == DEFAULT else self.current_stream().stream_id
 
     def launch(
         self,
@@ -143,7 +158,12 @@ class EmulatedDevice:
         self.streams.work("zeros()", [], [tensor])
         return tensor
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        grown = self.empty(count, tensor.dtype)
+        grown[: len(tensor)] = tensor
+        return grown
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
         source = torch.from_numpy(np.array(array))
         tensor = self.memory.empty(source.numel(), source.dtype).reshape(source.shape).copy_(source)
         self.streams.work("put()", [], [tensor])
@@ -164,8 +184,8 @@ class EmulatedDevice:
         return self.put(array)
 
     @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        with self.streams.side(), self.watched():
+    def side_stream(self, purpose: str = "draws") -> Iterator[None]:
+        with self.streams.side(purpose), self.watched():
             yield
 
     def watched(self) -> TorchWork:
@@ -200,6 +220,10 @@ class EmulatedDevice:
             else:
                 path, known, source = sources.source_path(op), sources.kernels(op), sources.kernel(op, kernel)
             arguments = KernelArguments(source, types, self.torch_device)
-            found = Instantiation(source, types, arguments, host_build.load(path, checks(known)).lg_emulate_launch)
+            launch, handle = host_build.load(path, checks(known)).lg_emulate_launch, 0
+            if self.driver is not None:
+                module = self.driver.load(image_of(path, checks(known)))
+                handle = self.driver.function(module, source.expression(types).replace(" ", ""))
+            found = Instantiation(source, types, arguments, launch, handle)
             self._instantiations[op, kernel, types] = found
         return found

@@ -112,15 +112,16 @@ class Streams:
             return torch.Stream(stream_id=self._numbers[name], device_index=0, device_type=0)
 
     @contextmanager
-    def side(self) -> Iterator[None]:
-        if not hasattr(self._own, "side"):
+    def side(self, purpose: str) -> Iterator[None]:
+        lent = vars(self._own).setdefault("lent", {})
+        if purpose not in lent:
             try:
                 name = self._idle.pop()
             except IndexError:
                 name = f"side {next(self._count)}"
-            self._own.side = _Lent(name, self._idle)
+            lent[purpose] = _Lent(name, self._idle)
         before = self.current
-        self._own.current = self._own.side.name
+        self._own.current = lent[purpose].name
         try:
             yield
         finally:

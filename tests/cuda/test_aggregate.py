@@ -23,12 +23,20 @@ DTYPES = (torch.float32, torch.float64, torch.float16, torch.bfloat16)
 HOW = ("sum", "mean", "max")
 
 
+@pytest.fixture(autouse=True)
+def _untraced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The emulated device watches torch's operations by a mode, as a tracer does."""
+    monkeypatch.setattr("lightning_gnnload.nn.aggregate._is_traced", lambda: False)
+
+
 @contextmanager
 def kernels_of(device: Device) -> Iterator[None]:
     """aggregate runs the device's kernels, on the emulated one, too, whose tensors are the CPU's."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr("lightning_gnnload.nn.aggregate.device_of", lambda _: device)
         yield
+    if isinstance(device, EmulatedDevice):
+        assert any(name.startswith("aggregate/") for name in device.launched)
 
 
 def block_of(degrees: list[int], num_src: int, sources: torch.Tensor | None = None) -> Block:
@@ -66,7 +74,7 @@ def there(block: Block, device: Device) -> Block:
 
 def bits_of(x: torch.Tensor) -> torch.Tensor:
     """By which -0 is not 0, while one NaN is as good as another."""
-    return torch.where(x.isnan(), torch.nan, x).to(x.dtype).cpu().contiguous().view(torch.uint8)
+    return torch.where(x.isnan(), torch.nan, x).to(x.dtype).cpu().contiguous().view(-1).view(torch.uint8)
 
 
 def by_cpu(block: Block, x: torch.Tensor, how: Any, grad: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -122,8 +130,9 @@ def test_equal_in_any_order_of_threads() -> None:
         random = torch.Generator().manual_seed(1)
         x = torch.randn(3, 70, generator=random).requires_grad_()
         weights = torch.rand(block.num_edges, generator=random).requires_grad_()
-        with kernels_of(EmulatedDevice(seed, num_processors)):
-            out = aggregate(block, x, "mean", weights)
+        device = EmulatedDevice(seed, num_processors)
+        with kernels_of(device):
+            out = aggregate(there(block, device), x, "mean", weights)
             results.append([out, *torch.autograd.grad(out.sin().sum(), (x, weights))])
     for first, second in zip(*results, strict=True):
         assert torch.equal(first, second)

@@ -46,6 +46,11 @@ from tests.unit.toy import content, toy_data, toy_graph, toy_source
 NUM_STEPS = 7  # 100 seeds, 16 a batch
 
 
+@pytest.fixture
+def device(sampling_device: Device) -> Device:
+    return sampling_device
+
+
 def drawn_on_device(source: BatchSource, device: Device) -> Draws:
     sampler = source.workload.sampler
     graph = source.data.graph

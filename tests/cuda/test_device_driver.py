@@ -92,7 +92,7 @@ def test_errors_carry_cudas_name() -> None:
     assert got.value.name == "CUDA_ERROR_NOT_FOUND"
     with pytest.raises(CudaCallError, match="load a module on device 0: CUDA_ERROR_INVALID_IMAGE"):
         driver.load(b"/nowhere.so\0ignored")
-    libcuda.fail(2, "CUDA_ERROR_ILLEGAL_ADDRESS")
+    libcuda.fail(3, "CUDA_ERROR_ILLEGAL_ADDRESS")  # after two by which the context is entered
     with pytest.raises(CudaCallError, match=r"start a kernel.*CUDA_ERROR_ILLEGAL_ADDRESS"):
         driver.launch(function, 1, 32, 0, STREAM, packed(out), OFFSETS)
     with pytest.raises(CudaCallError, match="find the device on device 2: CUDA_ERROR_INVALID_DEVICE"):

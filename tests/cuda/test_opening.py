@@ -10,6 +10,8 @@ import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda.device_of import _opened as device_of_index
+from lightning_gnnload.ops.cuda.device_of import device_of
 from lightning_gnnload.ops.cuda.open_device import open_device
 
 
@@ -38,6 +40,14 @@ def test_torch_without_cuda(monkeypatch):
     monkeypatch.setattr(torch.version, "cuda", None)
     with pytest.raises(CudaUnavailableError, match="built without CUDA"):
         open_device(torch.device("cuda"))
+
+
+def test_where_no_device_opens_tensors_have_none(monkeypatch):
+    monkeypatch.setattr(torch.version, "cuda", None)
+    device_of_index.cache_clear()
+    assert device_of(torch.device("cpu")) is None
+    assert device_of(torch.device("cuda", 0)) is None
+    device_of_index.cache_clear()
 
 
 def test_no_device_that_works(torch_with_cuda, monkeypatch):

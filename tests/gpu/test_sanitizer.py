@@ -14,7 +14,7 @@ from .planted import SOURCES
 
 ROOT = Path(__file__).parents[2]
 FOUND = 86  # exit status where the tool found something
-KERNELS = ("scan", "neighbors", "weighted", "walks", "layers", "gather", "dynamic_cache")
+KERNELS = ("scan", "neighbors", "weighted", "walks", "layers", "gather", "dynamic_cache", "aggregate")
 
 pytestmark = [
     pytest.mark.timeout(1800),

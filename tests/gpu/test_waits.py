@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 
+from lightning_gnnload import Block, aggregate
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.gather import gather_rows
@@ -79,3 +80,16 @@ def test_put_does_not_wait_and_the_host_may_change_the_array_at_once(device: Dev
         copies.append(device.put(array))
     assert not begun.is_done()
     assert [copy.unique().tolist() for copy in copies] == [[value] for value in range(50)]
+
+
+@pytest.mark.parametrize("how", ["sum", "mean", "max"])
+def test_sums_of_neighbours_wait_for_nothing(device: Device, waits: list[warnings.WarningMessage], how: str) -> None:
+    there = device.torch_device
+    indptr = torch.arange(0, 60, 3, dtype=torch.int32, device=there)
+    indices = torch.arange(57, dtype=torch.int32, device=there).remainder_(40)
+    x = torch.randn(40, 9, device=there, requires_grad=True)
+    weights = None if how == "max" else torch.rand(57, device=there, requires_grad=True)
+    for _ in range(2):  # the first compiles
+        waits.clear()
+        aggregate(Block(indptr, indices, 19, 40), x, how, weights).sum().backward()  # type: ignore[arg-type]
+    assert not waits

@@ -112,13 +112,22 @@ class DeviceEdges:
         lists = self.by_destination
         return DeviceEdges(self.device, lists.starts, None, lists.num_entries)
 
-    @cached_property
+    @property
     def by_source(self) -> RowLists:
         """The destinations of each source, ascending."""
-        starts, _, num_dst, num_edges, num_src = self.by_destination
+        return self._sorted[0]
+
+    @cached_property
+    def _sorted(self) -> tuple[RowLists, Tensor]:
+        """The lists of sources, and the edges in their order, those of one source ascending: int64 ``[E]``."""
+        starts, sources, num_dst, num_edges, num_src = self.by_destination
+        if sources is None:
+            order = torch.arange(num_edges, device=self.device.torch_device)
+            sources = order.int()
+        else:
+            sources, order = torch.sort(sources, stable=True)
         source_starts = self.device.empty(num_src + 1, torch.int32)
         destinations = self.device.empty(num_edges, torch.int32)
-        sorted_sources, order = self._by_source
         self.device.launch(
             "aggregate",
             "list_destinations",
@@ -126,23 +135,14 @@ class DeviceEdges:
             threads=_THREADS,
             starts=starts,
             num_dst=num_dst,
-            sources=sorted_sources,
+            sources=sources,
             edges=order,
             num_edges=num_edges,
             num_src=num_src,
             source_starts=source_starts,
             destinations=destinations,
         )
-        return RowLists(source_starts, destinations, num_src, num_edges, num_dst)
-
-    @cached_property
-    def _by_source(self) -> tuple[Tensor, Tensor]:
-        """Sources, ascending, and whose they are: the edges, those of one source ascending."""
-        sources, num_edges = self.by_destination.rows, self.by_destination.num_entries
-        if sources is None:
-            order = torch.arange(num_edges, device=self.device.torch_device)
-            return order.int(), order
-        return torch.sort(sources, stable=True)
+        return RowLists(source_starts, destinations, num_src, num_edges, num_dst), order
 
     def sum_neighbors(self, x: Tensor, weights: Tensor | None = None, is_mean: bool = False) -> Tensor:
         """Returns the sums of rows ``x [S, F]`` by destination, or their means, ``[D, F]``: see :func:`sum_rows`;
@@ -154,7 +154,7 @@ class DeviceEdges:
         if is_mean:
             weights = self._shares(wide(grad.dtype))
         elif weights is not None:
-            weights = weights.index_select(0, self._by_source[1])
+            weights = weights.index_select(0, self._sorted[1])
         return sum_rows(self.device, self.by_source, _even(grad), weights)
 
     def dot_ends(self, grad: Tensor, x: Tensor) -> Tensor:

@@ -6,7 +6,7 @@ from __future__ import annotations
 import operator
 import struct
 from collections.abc import Callable, Mapping
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 
@@ -34,6 +34,14 @@ Reader = Callable[[Any], "int | float"]
 """Checks the value of a launch for a number or a pointer, and returns what the kernel gets."""
 
 
+class PackedArguments(NamedTuple):
+    """The arguments of a launch as the driver takes them."""
+
+    memory: bytes
+    offsets: list[int]  # of each parameter
+    leaves: list[tuple[Any, KernelParameter, int]]  # the value of each number and pointer, and its offset
+
+
 class KernelArguments:
     """Packs the arguments of one instantiation of a kernel, whose parameters were read from its source. Thread-safe.
 
@@ -48,6 +56,7 @@ class KernelArguments:
         offsets = offsets_of(parameters)
         self.offsets = struct.pack(f"{len(offsets)}I", *offsets)  # where each parameter begins, a uint32 each
         self.leaves: list[KernelParameter] = []  # all numbers and pointers, in order
+        self._leaf_offsets: list[int] = []
         self._getters: list[tuple[str, Callable[[Any], tuple[Any, ...]]]] = []
         self._readers: list[Reader] = []
         # "<": struct must add no padding of its own, as offsets come from the sources and gaps are written out.
@@ -59,6 +68,7 @@ class KernelArguments:
                 where = f"Kernel {kernel.op}/{kernel.name}: argument {parameter.name + path!r}"
                 self._readers.append(_reader(where, leaf, device))
                 self.leaves.append(leaf)
+                self._leaf_offsets.append(offset)
                 layout += f"{offset - end}x" + ("Q" if leaf.is_pointer else _FORMATS[leaf.ctype])
                 end = offset + leaf.size
         self._layout = struct.Struct(layout)
@@ -70,6 +80,11 @@ class KernelArguments:
         return self._layout.pack(
             *[read(value) for read, value in zip(self._readers, self.collect(arguments), strict=True)]
         )
+
+    def packed(self, arguments: Mapping[str, Argument]) -> PackedArguments:
+        """Packs the arguments of one launch, to be launched again. Raises as :meth:`pack`."""
+        leaves = zip(self.collect(arguments), self.leaves, self._leaf_offsets, strict=True)
+        return PackedArguments(self.pack(arguments), offsets_of(self._parameters), list(leaves))
 
     def collect(self, arguments: Mapping[str, Argument]) -> list[Any]:
         """Returns the value for each leaf. Raises GnnLoadError for an argument too few or too many, or an object that
@@ -184,7 +199,7 @@ def _address_reader(where: str, parameter: KernelParameter, device: torch.device
         if isinstance(value, Mapped):
             check_dtype(value.tensor.dtype)
             return value.address
-        if type(value) is int and 0 <= value < 1 << 64:
+        if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 1 << 64:
             return value
         raise GnnLoadError(
             f"{where} is {value!r}, but {parameter.ctype} takes a tensor, mapped memory, an address or None."

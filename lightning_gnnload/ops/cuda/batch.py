@@ -17,14 +17,15 @@ from ..dispatch import MAX_HOP_DRAWS, DrawKey, check_hops
 from . import state as codes
 from .bus_order import FEW_LISTS, Reads, can_order, order_reads
 from .device import Device
+from .failures import MAX_LOCAL, fail
 from .queries import DeviceQueries
 from .sample import DeviceHop, DeviceSample, HopBuilder
 from .state import State
 from .topology import Topology
+from .varying import HopKey, Varying, most_of
 from .workspace import DeviceWorkspace, NumberTable
 
 THREADS = 256  # of a block: kernels/common/cuda/scan.h is written for this number
-MAX_LOCAL = 2**31 - 1  # local ids are int32
 # Of a hop. Where more are possible, waiting for their number costs less than memory for all of them.
 MAX_BOUND_EDGES = 1 << 27
 # kTile of kernels/number_nodes/number_nodes_cuda.cu.
@@ -84,16 +85,16 @@ class DeviceBatch:
         self.queries = queries
         self.state = State(self.device, num_hops)
         self.error = self.state.error
-        self.most_nodes = len(seeds)
+        self.most_nodes = most_of(len(seeds))
+        self._numbers: torch.Tensor | None = None  # int32, the query of each node, where these are asked for
         self._hops: list[HopBuilder] = []
         self._shares_edges = False  # expand="new": hops are prefixes of the last one, in its memory
         workspace.begin(self.most_nodes, self.most_nodes)
-        self.nodes = self.device.empty(len(seeds), torch.int64)
-        if queries is not None:
+        self.nodes = self.device.empty(self.most_nodes, torch.int64)
+        if queries is not None and queries.host is not None:
             assert isinstance(seeds, np.ndarray), "queries are the host's"
-            self._check_seeds(seeds, queries)
-            seeds = queries.above_seeds | seeds
-        self._add_seeds(self.device.put(seeds) if isinstance(seeds, np.ndarray) else seeds)
+            seeds = queries.host.ids(seeds, topology.num_nodes)
+        self._add_seeds(self.device.put(seeds, each_batch=True) if isinstance(seeds, np.ndarray) else seeds)
 
     def blocks(self, count: int, block_threads: int = THREADS, a_processor: int = _BLOCKS_A_PROCESSOR) -> int:
         """Returns the number of blocks of a launch for up to ``count`` items: at least one, at most what the device
@@ -135,6 +136,8 @@ class DeviceBatch:
             picker.pick(self, hop)
             self.number_nodes(hop, self.nodes, self.state.num_nodes(index + 1))
             self._hops.append(hop)
+        if self.queries is not None and self.queries.returns_queries:
+            self._split_rows()
         return self._finished()
 
     def order_destinations(self, hop: HopBuilder) -> None:
@@ -189,37 +192,39 @@ class DeviceBatch:
         self.launch("number_nodes", "relabel", types, blocks=blocks, as_batch=table, hop=hop, edges=hop)
 
     def _add_seeds(self, seeds: torch.Tensor) -> None:
-        blocks = self.blocks(len(seeds))
+        blocks = self.blocks(self.most_nodes)
         # Seeds with a query's number above them have been checked on the host; to kernels they are any int64.
-        end = self.topology.num_nodes if self.queries is None else 2**63 - 1
-        sizes: dict[str, Any] = {"num_seeds": len(seeds), "num_graph_nodes": end}
+        are_checked = self.queries is not None and self.queries.host is not None
+        end = 2**63 - 1 if are_checked else self.topology.num_nodes
+        sizes: dict[str, Any] = {"num_seeds": Varying(len(seeds), "num_seeds"), "num_graph_nodes": end}
         num_nodes = self.state.num_nodes(0)
         self.launch("number_nodes", "add_seeds", blocks=blocks, seeds=seeds, num_nodes=num_nodes, **sizes)
         # A launch of its own, since all seeds must be in the table before one is compared with its first occurrence.
         self.launch("number_nodes", "check_seeds", blocks=blocks, **sizes)
 
-    def _check_seeds(self, seeds: np.ndarray, queries: DeviceQueries) -> None:
-        """Raises SeedError for the first seed that is out of range or repeated, if one is out of range: with its
-        query's number above it, no kernel could tell."""
-        bad = np.flatnonzero((seeds < 0) | (seeds >= self.topology.num_nodes))
-        if not len(bad):
-            return
-        before = queries.above_seeds[: bad[0]] | seeds[: bad[0]]
-        _, first = np.unique(before, return_index=True)
-        repeats = np.setdiff1d(np.arange(len(before)), first)
-        if len(repeats):
-            self.fail(codes.SEED_REPEATED, int(repeats[0]))
-        self.fail(codes.SEED_OUT_OF_RANGE, int(bad[0]))
+    def _split_rows(self) -> None:
+        """Takes the queries' numbers from above the nodes."""
+        self._numbers = self.device.empty(self.most_nodes, torch.int32)
+        self.launch(
+            "sample_typed",
+            "split_rows",
+            blocks=self.blocks(self.most_nodes),
+            asked=self.queries,
+            num_nodes=self.state.num_nodes(self.num_hops),
+            queries=self._numbers,
+        )
 
     def _before(self) -> HopBuilder | None:
         """Returns the hop whose edges the next one's follow in memory; None where there is none."""
         return self._hops[-1] if self._hops and self._shares_edges else None
 
     def _begin_hop(self, index: int) -> HopBuilder:
-        state, before = self.state, self._before()
+        state, before, key = self.state, self._before(), self.key
         most_dst = self.most_nodes if before is None else min(before.most_edges, self.most_nodes)
         return HopBuilder(
-            key=DrawKey(self.key.seed, self.key.epoch, self.key.step, self.key.hop + index),
+            key=HopKey(
+                Varying(key.seed, "seed"), Varying(key.epoch, "epoch"), Varying(key.step, "step"), key.hop + index
+            ),
             index=index,
             first=state.zero if before is None else before.num_dst,
             num_dst=state.num_nodes(index),
@@ -242,8 +247,8 @@ class DeviceBatch:
             self.fail(codes.TOO_MANY_EDGES)
         most_after = self.most_nodes + hop.most_edges
         if self.queries is None or self.queries.paths is None:
-            num_queries = 1 if self.queries is None else self.queries.num_queries
-            most_after = min(most_after, self.topology.num_nodes * num_queries)
+            most_queries = 1 if self.queries is None else self.queries.most_queries
+            most_after = min(most_after, self.topology.num_nodes * most_queries)
         if self.known.widen(most_after, self.most_nodes + hop.most_edges):
             self.note_known(hop)
         self.most_nodes = most_after
@@ -293,10 +298,8 @@ class DeviceBatch:
                     edge_types=None if columns.edge_types is None else columns.edge_types[:last],
                 )
             )
-        batch_nodes = self.nodes[: nodes[-1]]
-        if self.queries is None:
-            return DeviceSample(batch_nodes, tuple(hops))
-        return DeviceSample(self.queries.nodes(batch_nodes), tuple(hops), self.queries.numbers(batch_nodes))
+        numbers = None if self._numbers is None else self._numbers[: nodes[-1]]
+        return DeviceSample(self.nodes[: nodes[-1]], tuple(hops), numbers)
 
     def check_draws(self, hop: HopBuilder, num_dst: int, num_draws: int, drawn_items: str) -> None:
         """Raises SamplerConfigError where a hop draws more than there is time and memory for, as on the CPU."""
@@ -316,38 +319,11 @@ class DeviceBatch:
 
     def fail(self, code: int, position: int = 0) -> NoReturn:
         """Raises the error of this code and position."""
-        if code == codes.TOO_MANY_EDGES:
-            raise SamplerConfigError(
-                f"A batch of {len(self.seeds)} seeds reaches more than {MAX_LOCAL} edges, beyond int32 local ids. Use "
-                f"a smaller batch or smaller fanouts."
-            )
-        if code == codes.TOO_MANY_QUERIES:
-            assert self.queries is not None
-            raise SamplerConfigError(
-                f"A batch along paths has {(1 << 63 - self.queries.shift) + 1} times at which it asks for edges, of "
-                f"which each needs a number of its own above those of nodes and edges, within 63 bits. Use a smaller "
-                f"batch."
-            )
         seeds = self.seeds if isinstance(self.seeds, np.ndarray) else self.device.read(self.seeds)
-        num_nodes = self.topology.num_nodes
-        if code == codes.SEED_OUT_OF_RANGE:
-            raise SeedError(
-                f"seeds[{position}] is {seeds[position]}, but the graph has {num_nodes} nodes: seeds must lie in [0, "
-                f"{num_nodes})."
-            )
-        named = seeds if self.queries is None else self.queries.above_seeds | seeds
-        first = int(np.flatnonzero(named == named[position])[0])
-        raise SeedError(
-            f"seeds[{position}] is {seeds[position]}, the same node as seeds[{first}]. The seeds of a batch must be "
-            f"distinct: remove repeats, for example with numpy.unique."
-        )
+        fail(code, position, seeds, self.topology.num_nodes, None if self.queries is None else self.queries.host)
 
     def grown(self, tensor: torch.Tensor | None, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Returns a tensor of at least ``count`` elements that begins with those of ``tensor``."""
         if tensor is not None and len(tensor) >= count:
             return tensor
-        # The old memory may go at once: torch reuses it in this stream's order, after the copy.
-        grown = self.device.empty(count, dtype)
-        if tensor is not None:
-            grown[: len(tensor)] = tensor
-        return grown
+        return self.device.empty(count, dtype) if tensor is None else self.device.grow(tensor, count)

@@ -154,7 +154,13 @@ class CudaDevice:
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         return self._allocate(torch.zeros, count, dtype)
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        # The old memory may go at once: torch reuses it in this stream's order, after the copy.
+        grown = self.empty(count, tensor.dtype)
+        grown[: len(tensor)] = tensor
+        return grown
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
         # The staging memory may be dropped at once: torch reuses a pinned block only after the copies out of it.
         with self._out_of_memory_as_ours(array.nbytes):
             staged = _pinned(array.shape, _dtype(array))
@@ -176,10 +182,11 @@ class CudaDevice:
             return self._host_memory.map(array)
 
     @contextmanager
-    def side_stream(self) -> Iterator[None]:
-        lent = getattr(self._local, "side_stream", None)
+    def side_stream(self, purpose: str = "draws") -> Iterator[None]:
+        streams = vars(self._local).setdefault("side_streams", {})
+        lent = streams.get(purpose)
         if lent is None:
-            lent = self._local.side_stream = _SideStream(self.torch_device, self._idle_streams)
+            lent = streams[purpose] = _SideStream(self.torch_device, self._idle_streams)
         # The stream's context alone would leave a new thread on device 0, and make a CUDA context there.
         with torch.cuda.device(self.torch_device), torch.cuda.stream(lent.stream):
             yield

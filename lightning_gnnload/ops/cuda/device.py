@@ -41,6 +41,18 @@ class Event(Protocol):
         """Waits on the host."""
 
 
+class LoadedKernel(Protocol):
+    """The interface of a kernel for some types, ready to be launched."""
+
+    @property
+    def handle(self) -> int:
+        """Returns the driver's."""
+
+    @property
+    def arguments(self) -> Any:
+        """Returns its :class:`.KernelArguments`."""
+
+
 class Device(Protocol):
     """The interface of an accelerator that allocates, copies and launches kernels, on torch's current stream of the
     calling thread, in torch's memory."""
@@ -48,6 +60,10 @@ class Device(Protocol):
     torch_device: torch.device
     num_processors: int  # multiprocessors, by which grids are sized
     num_reads: int  # times that read() has made the host wait
+    driver: Any  # the CUDA driver as native code calls it; None: kernels can be launched from here alone
+
+    def kernel(self, op: str, kernel: str, types: Sequence[str] = ()) -> LoadedKernel:
+        """Loads a kernel. Raises as :meth:`launch`."""
 
     def launch(
         self,
@@ -70,8 +86,13 @@ class Device(Protocol):
     def zeros(self, count: int, dtype: torch.dtype) -> torch.Tensor:
         """Allocates zeroed memory. Raises DeviceMemoryError."""
 
-    def put(self, array: np.ndarray) -> torch.Tensor:
-        """Copies to the device; the host does not wait, and may change the array at once."""
+    def grow(self, tensor: torch.Tensor, count: int) -> torch.Tensor:
+        """Allocates more memory that begins with the elements of a tensor, which is not used any more. Raises
+        DeviceMemoryError."""
+
+    def put(self, array: np.ndarray, each_batch: bool = False) -> torch.Tensor:
+        """Copies to the device; the host does not wait, and may change the array at once. ``each_batch``: the array is
+        another one for each mini-batch."""
 
     def read(self, tensor: torch.Tensor) -> np.ndarray:
         """Copies to the host and waits for the current stream; no other function of this package waits for it."""
@@ -81,8 +102,11 @@ class Device(Protocol):
         would then fail; later changes must be made to the result's tensor. Raises DeviceMemoryError where the system
         lets no more memory be page-locked."""
 
-    def side_stream(self) -> AbstractContextManager[None]:
-        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one."""
+    def side_stream(self, purpose: str = "draws") -> AbstractContextManager[None]:
+        """Sends the calling thread's work to its own side stream meanwhile; each thread keeps one for each purpose."""
+
+    def stream(self) -> int:
+        """Returns the driver's handle of the current stream."""
 
     def current_stream(self) -> torch.Stream:
         """Returns torch's current stream of the calling thread, for ``Tensor.record_stream``: memory belongs to the

@@ -10,10 +10,10 @@ from itertools import pairwise
 
 import torch
 
-from ..dispatch import DrawKey
 from .batch import THREADS, DeviceBatch
 from .device import Device
 from .topology import Topology
+from .varying import HopKey
 
 # One for each lane of the warp that searches.
 _CHILDREN = 32
@@ -86,7 +86,7 @@ class DeviceTree:
                 num_positive=self.num_positive if number == 0 else None,
             )
 
-    def draw(self, batch: DeviceBatch, key: DrawKey, budget: int, replace: bool) -> DrawnItems:
+    def draw(self, batch: DeviceBatch, key: HopKey, budget: int, replace: bool) -> DrawnItems:
         """Draws ``budget`` items in proportion to their importance, by the key and the batch's first node; without
         replacement, the tree loses them."""
         items, importances = (self._device.empty(budget, torch.int64) for _ in range(2))

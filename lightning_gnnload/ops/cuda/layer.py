@@ -14,6 +14,9 @@ from . import batch as batches
 from .batch import THREADS, DeviceBatch
 from .sample import HopBuilder
 
+_MOST_SORTED = 4096  # by a block: 48 KB of shared memory, which a device gives any kernel
+_DRAW_BYTES = 12  # of shared memory: a number and its draw
+
 
 @dataclass
 class Layer:
@@ -92,15 +95,15 @@ def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, r
         numbers=numbers,
     )
     # Stable, so that of the draws of one number the earliest keeps it.
-    ordered = torch.sort(numbers, stable=True)
+    ordered = _sorted(batch, numbers)
     if not replace:  # draws of a number that an earlier draw has are replaced
         repeats = device.empty(budget, torch.int32)
         batch.launch(
             "draw_layer",
             "mark_repeats",
             blocks=blocks,
-            sorted=ordered.values,
-            draws=ordered.indices,
+            sorted=ordered[0],
+            draws=ordered[1],
             num_drawn=num_drawn,
             repeats=repeats,
         )
@@ -114,7 +117,29 @@ def draw_edges(batch: DeviceBatch, hop: HopBuilder, layer: Layer, budget: int, r
             repeats=repeats,
             settled=settled,
         )
-        ordered = torch.sort(settled)
-    layer.numbers, layer.num_items, layer.most_items = ordered.values, num_drawn, budget
+        ordered = _sorted(batch, settled)
+    layer.numbers, layer.num_items, layer.most_items = ordered[0], num_drawn, budget
     layer.factors = device.empty(budget, torch.float64)
     batch.launch("draw_layer", "weigh_numbers", blocks=blocks, layer=layer, budget=budget, replace=int(replace))
+
+
+def _sorted(batch: DeviceBatch, numbers: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Returns the numbers of a hop's draws, int64, in order, and the draw of each: equal ones by draw."""
+    count = len(numbers)
+    if count > _MOST_SORTED:
+        return torch.sort(numbers, stable=True)
+    size = 1 << max((count - 1).bit_length(), 1)
+    ordered, draws = (batch.device.empty(count, torch.int64) for _ in range(2))
+    batch.launch(
+        "draw_layer",
+        "sort_numbers",
+        blocks=1,
+        threads=min(max(size // 2, 32), 1024),
+        shared_bytes=size * _DRAW_BYTES,
+        numbers=numbers,
+        count=count,
+        size=size,
+        sorted=ordered,
+        draws=draws,
+    )
+    return ordered, draws

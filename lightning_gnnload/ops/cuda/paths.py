@@ -8,12 +8,11 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
 import torch
 
-from ..queries import Queries
 from . import state as codes
 from .batch import DeviceBatch
+from .queries import FirstPairs
 from .sample import HopBuilder
 from .workspace import DeviceWorkspace
 
@@ -32,23 +31,20 @@ class DevicePaths:
     ``kernels/sample_typed/queries.h``, and a :class:`.NumberTable`. Numbers below Q are the seeds' queries, which have
     ``until``."""
 
-    def __init__(self, queries: Queries, workspace: DeviceWorkspace, num_hops: int) -> None:
-        assert queries.until is not None, "checked"
-        device, self.most_nodes = workspace.device, queries.num_queries
-        self.nodes = device.put(np.arange(self.most_nodes) << 32 | queries.until)
-        counts = np.zeros(num_hops + 1, np.int64)
-        counts[0] = self.most_nodes
-        self._counts = device.put(counts)
+    def __init__(self, first: FirstPairs, workspace: DeviceWorkspace, num_hops: int) -> None:
+        device, self.most_nodes, self._path_end = workspace.device, first.most, first.path_end
+        self.nodes = first.pairs
+        counts = device.zeros(num_hops, torch.int64)
+        self._counts = [first.num_pairs, *(counts[hop : hop + 1] for hop in range(num_hops))]  # before each hop
         # A hash table always, as pairs are no ids that stamps could be indexed by.
         if "paths" not in workspace.cached:
-            workspace.cached["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash")
+            workspace.cached["paths"] = DeviceWorkspace(device, workspace.num_nodes, "hash", "paths_batch")
         self.known: DeviceWorkspace = workspace.cached["paths"]
-        self._path_end = queries.path_end
         self._hop: HopBuilder | None = None  # the current hop, with pairs in place of nodes
 
     def begin_hop(self, batch: DeviceBatch, hop: HopBuilder) -> PathArguments:
         """Makes room for a pair of each edge that is picked."""
-        device, num_known = batch.device, self._counts[hop.index : hop.index + 1]
+        device, num_known = batch.device, self._counts[hop.index]
         self.error = batch.error
         most_after = self.most_nodes + hop.most_edges
         if most_after > codes.MAX_POSITIONS:
@@ -68,7 +64,7 @@ class DevicePaths:
         assert batch.queries is not None, "these"
         self.most_nodes += hop.most_edges
         self.nodes = batch.grown(self.nodes, self.most_nodes, torch.int64)
-        batch.number_nodes(self._hop, self.nodes, self._counts[hop.index + 1 : hop.index + 2], self)
+        batch.number_nodes(self._hop, self.nodes, self._counts[hop.index + 1], self)
         edges = replace(hop, indices=self._hop.indices)
         blocks = batch.blocks(hop.most_edges)
         batch.launch("sample_typed", "ask_along", blocks=blocks, hop=hop, edges=edges, shift=batch.queries.shift)

@@ -9,8 +9,8 @@ from dataclasses import dataclass
 
 import torch
 
-from ..dispatch import DrawKey
 from .bus_order import AS_THEY_COME, BusOrder
+from .varying import HopKey
 
 
 @dataclass(frozen=True)
@@ -37,6 +37,16 @@ class DeviceSample:
     nodes: torch.Tensor  # int64 [V], seeds first
     hops: tuple[DeviceHop, ...]  # nearest first
     queries: torch.Tensor | None = None  # int32 [V], each node's query; None where there were none
+    rows: tuple[torch.Tensor, ...] = ()  # of the seeds, which came along from the host
+    memory: torch.Tensor | None = None  # that all of it lies in; None: its tensors have memory of their own
+
+    def record_stream(self, stream: torch.Stream) -> None:
+        """Keeps the memory from being reused before ``stream`` is done with it."""
+        columns = [column for hop in self.hops for column in vars(hop).values()]
+        tensors = [self.nodes, self.queries, *self.rows, *columns] if self.memory is None else [self.memory]
+        for tensor in tensors:
+            if isinstance(tensor, torch.Tensor):
+                tensor.record_stream(stream)
 
 
 @dataclass
@@ -44,7 +54,7 @@ class HopBuilder:
     """A hop that is being built, which a picker reads and fills in. Counts are on the device, so that hops follow each
     other without the host; ``most_*`` are the bounds that the host knows."""
 
-    key: DrawKey
+    key: HopKey
     index: int  # in the batch
     first: torch.Tensor  # where the destinations to expand begin among the nodes, on the device
     num_dst: torch.Tensor  # where they end, on the device

@@ -5,7 +5,7 @@ Shapes: N graph nodes, E edges, H edges of hot nodes.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
 from typing import Any
@@ -91,6 +91,14 @@ class Topology:
     max_degree: int = 0  # of any node
     has_weights: bool = False  # the graph has edge weights, on this device or not
     about: str = ""  # what is where, and why, in a few words
+    _whole: DeviceLists | None = field(default=None, repr=False, compare=False)
+
+    def whole_lists(self, device: Device) -> DeviceLists:
+        """Describes the lists as ones that are not divided, put on the device once."""
+        if self._whole is None:
+            object.__setattr__(self, "_whole", DeviceLists.untyped(self.indptr, self.num_nodes, device))
+        assert self._whole is not None
+        return self._whole
 
     @property
     def index_dtype(self) -> torch.dtype:

@@ -20,7 +20,7 @@ from .batch import DeviceBatch
 from .device import Device
 from .neighbors import lanes_for, pick_table
 from .paths import DevicePaths, PathArguments
-from .queries import DeviceQueries
+from .queries import DeviceQueries, HostQueries
 from .sample import DeviceSample, HopBuilder
 from .topology import DeviceLists, Topology
 from .workspace import DeviceWorkspace
@@ -54,8 +54,9 @@ def sample_typed_neighbors(
     if pick == "last" and replace:
         raise SamplerConfigError('pick="last" takes the newest edges, each once: leave out replace=True.')
     fanouts = check_typed_fanouts(fanouts, lists.num_edge_types, lists.is_untyped, key)
-    device_queries = DeviceQueries.of(queries, len(seeds), topology, workspace.device)
-    paths = DevicePaths(queries, workspace, len(fanouts)) if queries is not None and queries.along_path else None
+    host_queries = None if queries is None else HostQueries.of(queries, len(seeds), topology)
+    device_queries, pairs = DeviceQueries.put(host_queries, len(seeds), workspace.device)
+    paths = None if pairs is None else DevicePaths(pairs, workspace, len(fanouts))
     if queries is not None and not queries.are_one and workspace.table != "hash":
         raise SamplerConfigError(
             "The DeviceWorkspace has a stamp for each node, but with several queries a batch has nodes once for each. "

@@ -54,7 +54,7 @@ def sample_weighted_neighbors(
             "weighted=True."
         )
     # None where edges have types that the graph's lists are not divided by: each list is drawn from as a whole.
-    lists = topology.lists or DeviceLists.untyped(topology.indptr, topology.num_nodes, workspace.device)
+    lists = topology.lists or topology.whole_lists(workspace.device)
     if lists.is_untyped:
         fanouts = np.array(check_weighted_fanouts(fanouts), np.int64)[:, None]  # type: ignore[arg-type]
     fanouts = check_typed_fanouts(np.asarray(fanouts), lists.num_edge_types, lists.is_untyped, key)

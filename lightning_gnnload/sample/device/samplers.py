@@ -5,9 +5,9 @@ Before those of a device are used, one of them is compared with the CPU's.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 import torch
@@ -29,9 +29,9 @@ from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.planned import PlannedBatches
     from lightning_gnnload.ops.cuda.sample import DeviceSample
     from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 
 NUM_SEEDS = 64
 """The number of seeds in the mini-batch that is compared."""
@@ -75,28 +75,30 @@ class DeviceSampler:
         self.sampler = sampler
         self.topology = topology
         self.device = device
-        self._idle: list[DeviceWorkspace] = []
+        self._idle: list[PlannedBatches] = []
 
-    def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch by work in the current stream, for which the host waits.
+    def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
+        """Samples one mini-batch by work in the current stream, for which the host waits; ``rows``, contiguous tensors
+        of the host of whatever belongs to its seeds, come along.
 
         Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it.
         """
-        from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+        from lightning_gnnload.ops.cuda.planned import PlannedBatches
 
-        # A workspace's work is done when the host has waited: any stream may have it next. One whose batch failed is
-        # dropped, with what it may hold.
+        # A thread's work is done when the host has waited: any stream may go on with it next. What a failed batch
+        # leaves is dropped.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
         several = draw.queries is not None and not draw.queries.are_one
         try:
-            workspace = self._idle.pop()
+            batches = self._idle.pop()
         except IndexError:
-            workspace = None
+            batches = None
         # A hash table serves both; who has several queries once mostly has them always.
-        if workspace is None or (several and workspace.table != "hash"):
-            workspace = DeviceWorkspace(self.device, self.topology.num_nodes, "hash" if several else "auto")
-        sample = self.sampler.draw_on(workspace, self.topology, draw)
-        self._idle.append(workspace)
+        if batches is None or (several and batches.workspace.table != "hash"):
+            table: Literal["auto", "hash"] = "hash" if several else "auto"
+            batches = PlannedBatches(self.device, self.topology, self.sampler.draw_on, table)
+        sample = batches.draw(draw, rows)
+        self._idle.append(batches)
         return sample
 
 
@@ -124,15 +126,15 @@ class DevicePartSampler:
         it."""
         self._of(index)
 
-    def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch, by ids of the whole graph. Raises what :meth:`.PartSampler.draw` raises, and
-        DeviceMemoryError."""
+    def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
+        """Samples one mini-batch, by ids of the whole graph; ``rows`` come along. Raises what
+        :meth:`.PartSampler.draw` raises, and DeviceMemoryError."""
         from lightning_gnnload.ops.cuda.gather import gather_rows
 
         assert draw.queries is None, "why_on_host() says so"
         part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
         part_sample = self._of(part.index)
-        sample = part_sample.sample(draw._replace(seeds=local))
+        sample = part_sample.sample(draw._replace(seeds=local), rows)
         assert part_sample.topology.names is not None, "a part has names"
         nodes = self.device.empty(len(sample.nodes), torch.int64)
         unheard = self.device.zeros(1, torch.int64)  # these ids were drawn here
@@ -158,8 +160,10 @@ class UploadingSampler:
         self.graph = graph
         self.device = device
 
-    def sample(self, draw: Draw) -> DeviceSample:
-        """Samples one mini-batch, copied in the current stream, for which the host does not wait."""
+    def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
+        """Samples one mini-batch, copied in the current stream, for which the host does not wait; ``rows`` come
+        along."""
+        from lightning_gnnload.ops.cuda.planned import with_rows
         from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
 
         arena, layout = draw_here(self.sampler, self.graph, draw)
@@ -169,7 +173,7 @@ class UploadingSampler:
             DeviceHop(hop.num_dst, hop.num_src, hop.indptr, hop.indices, hop.edge_ids, hop.edge_weight, hop.edge_type)
             for hop in reversed(batch.blocks)
         )
-        return DeviceSample(batch.nodes, hops, batch.rows)
+        return with_rows(self.device, DeviceSample(batch.nodes, hops, batch.rows), rows)
 
 
 def check_device(draws: DeviceSampler | DevicePartSampler, workload: Workload, request: BatchRequest) -> None:

@@ -1,0 +1,257 @@
+"""Batches made by one native call are those that launches one by one make: for every sampler, other keys, other seeds
+and fewer of them, and whatever order the driver runs streams in."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import lightning_gnnload
+from lightning_gnnload.ops import Draw, DrawKey
+from lightning_gnnload.ops.cuda import batch
+from lightning_gnnload.ops.cuda.layers import sample_layers
+from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.planned import PlannedBatches
+from lightning_gnnload.ops.cuda.queries import HostQueries
+from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
+from lightning_gnnload.ops.cuda.walks import sample_walks
+from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
+from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.walks import Walks
+from tests.ops.typed_graphs import random_queries, random_typed_graph
+from tests.ops.weighted_graphs import WeightedGraph
+
+from .emulated import EmulatedDevice
+from .emulated_libcuda import EmulatedLibcuda
+from .sampled import skewed_graph, topology_of
+from .test_typed import placed, rows_of, two_types
+from .test_weighted import weighted_topology
+
+NUM_NODES = 400
+UNIFORM = {
+    "[3, 2]": lambda w, t, d: sample_neighbors(w, t, d.seeds, [3, 2], d.key),
+    "[10, 25]": lambda w, t, d: sample_neighbors(w, t, d.seeds, [10, 25], d.key),
+    "new": lambda w, t, d: sample_neighbors(w, t, d.seeds, [5, 4, 3], d.key, expand="new", edge_ids=True, replace=True),
+    "no hops": lambda w, t, d: sample_neighbors(w, t, d.seeds, [], d.key),
+    "layers": lambda w, t, d: sample_layers(w, t, d.seeds, [40, 70], "dsp", d.key, edge_ids=True),
+    "walks": lambda w, t, d: sample_walks(w, t, d.seeds, Walks(3, 5), d.key, num_hops=2, num_neighbors=3),
+}
+WEIGHTED = {
+    "weighted": lambda w, t, d: sample_weighted_neighbors(w, t, d.seeds, [3, 2], d.key, edge_ids=True),
+    "weighted, many": lambda w, t, d: sample_weighted_neighbors(w, t, d.seeds, [40, 3], d.key, edge_ids=True),
+}
+
+
+@pytest.fixture(params=[0, 1], ids=["in order", "deferred"])
+def device(request: pytest.FixtureRequest) -> EmulatedDevice:
+    return EmulatedDevice(library=EmulatedLibcuda(deferred=bool(request.param), seed=3), num_processors=2)
+
+
+def arrays(sample) -> list:
+    hops = [
+        (hop.num_dst, hop.num_src, *(None if a is None else (a.dtype, a.tolist()) for a in _columns(hop)))
+        for hop in sample.hops
+    ]
+    return [sample.nodes.tolist(), None if sample.queries is None else sample.queries.tolist(), hops]
+
+
+def _columns(hop):
+    return hop.indptr, hop.indices, hop.edge_ids, hop.edge_weights, hop.edge_types
+
+
+def check(device: EmulatedDevice, topology, eager, draws: list[Draw], table: str) -> int:
+    """Returns how many batches were made by one call."""
+    made, other = PlannedBatches(device, topology, eager, table), DeviceWorkspace(device, topology.num_nodes, table)
+    num_made = 0
+    for trial, draw in enumerate(draws):
+        before = device.num_launches
+        sample = arrays(made.draw(draw))
+        num_made += device.num_launches == before
+        assert sample == arrays(eager(other, topology, draw)), trial
+    return num_made
+
+
+def subject(device: EmulatedDevice, name: str) -> tuple:
+    """A topology, how its batches are drawn by hand, and a draw for each step."""
+    rng = np.random.default_rng(0)
+    indptr, indices = skewed_graph(3, np.int64, NUM_NODES, 6000)
+    if name in ("typed", "along paths"):
+        graph = two_types()
+        fanouts = np.array([[3, 2, 1], [2, 0, 1]])
+        queries = rows_of(range(24), until=np.arange(24, dtype=np.uint32) + 20, along_path=True)
+
+        def eager(workspace, topology, draw):
+            return sample_typed_neighbors(workspace, topology, draw.seeds, fanouts, draw.key, queries=draw.queries)
+
+        topology = placed(device, graph, graph.lists())
+        asked = queries if name == "along paths" else None
+        return topology, eager, lambda step: Draw(rng.permutation(60)[:24], DrawKey(1, 2, step), asked)
+    if name in WEIGHTED:
+        topology = weighted_topology(device, WeightedGraph.of(indptr, indices, rng.random(6000)))
+    else:
+        topology = topology_of(device, indptr, indices)
+    draws = (UNIFORM | WEIGHTED)[name]
+    return topology, draws, lambda step: Draw(rng.permutation(NUM_NODES)[:24], DrawKey(2**63 + step, 3, 7 * step))
+
+
+@pytest.mark.parametrize("table", ["stamp", "hash"])
+@pytest.mark.parametrize("name", [*UNIFORM, *WEIGHTED])
+def test_a_batch_of_one_call_is_that_of_many(device: EmulatedDevice, name: str, table: str) -> None:
+    topology, eager, draw = subject(device, name)
+    draws = [draw(step) for step in range(9)]
+    for step, num_seeds in [(3, 23), (5, 23), (6, 5), (7, 5)]:
+        draws[step] = draws[step]._replace(seeds=draws[step].seeds[:num_seeds])
+    # The first batch of 24 seeds and of 5 are recorded; the very first not where it makes tables for those that follow.
+    num_by_hand = 2 + (table == "hash" or name in WEIGHTED)
+    assert check(device, topology, eager, draws, table) == len(draws) - num_by_hand
+
+
+def test_lists_that_come_over_the_bus(device: EmulatedDevice, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are read in the order of their places, which is another one for each batch."""
+    monkeypatch.setattr(batch, "FEW_LISTS", 1)
+    topology, eager, draw = subject(device, "[3, 2]")
+    on_bus = replace(topology, indices=device.map_host(topology.indices.numpy()))
+    assert check(device, on_bus, eager, [draw(step) for step in range(6)], "stamp") == 5
+    assert any("order_reads" in name for name in device.launched)
+
+
+@pytest.mark.parametrize("number", range(16))
+def test_a_batch_of_queries_of_one_call_is_that_of_many(device: EmulatedDevice, number: int) -> None:
+    """Queries of one form: with other names, times, seeds and edges left out."""
+    rng = np.random.default_rng(number)
+    graph = random_typed_graph(rng, untyped=number % 5 == 0)
+    seeds, queries, _ = random_queries(rng, graph, min(33, graph.size))
+    fanouts = rng.choice([0, 1, 2, 3, 5], (2, len(graph.ends)))
+    options = {
+        "edge_ids": True,
+        "expand": str(rng.choice(["all", "new"])),
+        "pick": str(rng.choice(["uniform", "last"])),
+    }
+
+    def eager(workspace, topology, draw):
+        return sample_typed_neighbors(
+            workspace, topology, draw.seeds, fanouts, draw.key, queries=draw.queries, **options
+        )
+
+    draws = []
+    for trial in range(5):
+        order = rng.permutation(len(seeds))[: len(seeds) - trial % 2]
+        lots = {name: getattr(queries, name) for name in ("name", "since", "until")}
+        others = {name: None if lot is None else np.roll(lot, trial) for name, lot in lots.items()}
+        draws.append(
+            Draw(
+                seeds[order],
+                DrawKey(trial, 2**32 - 1, number),
+                replace(queries, of_seed=queries.of_seed[order], **others),
+            )
+        )
+    topology = placed(device, graph, graph.lists(untyped=number % 5 == 0))
+    assert check(device, topology, eager, draws, "hash") > 0
+    if number % 3 == 0:  # one query for all
+        draws = [Draw(rng.permutation(graph.size)[: len(seeds)], draw.key) for draw in draws]
+        assert check(device, topology, eager, draws, "stamp") > 2
+
+
+class Counted(TorchDispatchMode):
+    """Counts torch's operations."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[str] = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.calls.append(func.overloadpacket.__name__)
+        return func(*args, **(kwargs or {}))
+
+
+def python_calls(work) -> int:
+    """Counts the calls of the package's functions."""
+    count, package = 0, str(Path(lightning_gnnload.__file__).parent)
+
+    def note(frame, event, _) -> None:
+        nonlocal count
+        count += event == "call" and frame.f_code.co_filename.startswith(package)
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("name", [*UNIFORM, *WEIGHTED, "typed", "along paths"])
+def test_what_a_batch_costs_the_host(name: str) -> None:
+    """Without a device, what can be counted: calls of the driver by name, allocations, and Python's part."""
+    library = EmulatedLibcuda()
+    device = EmulatedDevice(library=library, num_processors=2)
+    topology, eager, draw = subject(device, name)
+    batches = PlannedBatches(device, topology, eager, "hash" if name == "along paths" else "stamp")
+    for step in range(4):
+        batches.draw(draw(step))
+    by_hand = DeviceWorkspace(device, topology.num_nodes, batches.workspace.table)
+    for step in range(3):
+        before = device.num_launches
+        eager(by_hand, topology, draw(step))
+    num_launches = device.num_launches - before
+    library.forget_counts()
+    allocated, empty = [], device.empty
+    device.empty = lambda *form: allocated.append(form) or empty(*form)
+    next_draw = draw(10)
+    with Counted() as torch_calls:
+        sample = batches.draw(next_draw)
+    num_inputs = 1 if next_draw.queries is None else 1 + len(HostQueries.of(next_draw.queries, 24, topology).arrays)
+    num_cleared = {"along paths": 4}.get(name, 0)  # hash tables, of nodes and of times: their slots and their stamps
+    assert library.count("cuLaunchKernel") == num_launches + 1  # and the copy of the outputs
+    assert library.count("cuMemsetD8Async") == 1 + num_cleared
+    assert library.count("cuMemcpyHtoDAsync_v2") == num_inputs
+    assert library.count("cuMemcpyDtoHAsync_v2") == library.count("cuEventRecord") == 1
+    assert len(allocated) == 1
+    num_tensors = (
+        1 + (sample.queries is not None) + sum(sum(c is not None for c in _columns(hop)) for hop in sample.hops)
+    )
+    # A view for each tensor, and one of the slab for each dtype; the emulated device fills what it allocates.
+    assert torch_calls.calls.count("as_strided") == num_tensors
+    assert torch_calls.calls.count("view") <= 1 + 3
+    assert set(torch_calls.calls) <= {"empty", "lift_fresh", "view", "detach", "as_strided"}
+    assert python_calls(lambda: batches.draw(draw(11))) <= 110
+
+
+def test_others_go_on_while_a_batch_is_made() -> None:
+    """Its call has no hold of the interpreter: another thread counts on, while the driver takes its time."""
+    library = EmulatedLibcuda()
+    device = EmulatedDevice(library=library)
+    topology, eager, draw = subject(device, "[3, 2]")
+    batches = PlannedBatches(device, topology, eager)
+    for step in range(3):
+        batches.draw(draw(step))
+    library.spend(us=5_000)  # 16 calls and more: 80 ms, of which Python's part is below 5
+    count, ends = 0, threading.Event()
+
+    def count_on() -> None:
+        nonlocal count
+        while not ends.is_set():
+            count += 1
+
+    other = threading.Thread(target=count_on)
+    other.start()
+    try:
+        time.sleep(0.02)
+        begun, at = count, time.monotonic()
+        batches.draw(draw(4))
+        took, counted = time.monotonic() - at, count - begun
+        library.spend(us=0)
+        begun, at = count, time.monotonic()
+        time.sleep(took)
+        alone = count - begun
+    finally:
+        ends.set()
+        other.join(10)
+    assert counted > alone / 4
