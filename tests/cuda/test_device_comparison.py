@@ -8,12 +8,15 @@ import torch
 
 from lightning_gnnload.ops.cuda import sources
 from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.planned import PlannedBatches
 from lightning_gnnload.plugin.device_report.comparison import Comparison, comparisons, quick_comparisons
 from lightning_gnnload.plugin.device_report.row_comparison import ROW_COMPARISONS
 
 from .emulated import EmulatedDevice
+from .emulated_libcuda import EmulatedLibcuda
 
 NOT_COMPARED = {
+    "copy_pieces/copy_pieces": "launched by native code, which is not listed",
     "probe/do_nothing": "no result",
     "probe/read_random": "tests of its own",
     "probe/lower_random": "tests of its own",
@@ -21,7 +24,7 @@ NOT_COMPARED = {
 
 
 def test_every_kernel_is_compared_and_equal() -> None:
-    device = EmulatedDevice(num_processors=2)
+    device = EmulatedDevice(num_processors=2, library=EmulatedLibcuda())
     compared = list(comparisons(device))
     assert not [each for each in compared if each.is_bad]
     assert len({each.subject for each in compared}) == len(compared)
@@ -58,6 +61,13 @@ def test_a_wrong_bit_is_told_where_it_is() -> None:
 @pytest.mark.parametrize("subject", [name for name in ROW_COMPARISONS if name not in ON_TENSORS])
 def test_a_wrong_bit_of_rows_is_told(subject: str) -> None:
     assert any(ROW_COMPARISONS[subject](Wrong()))
+
+
+def test_a_batch_that_one_call_makes_otherwise_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(PlannedBatches, "_differing", lambda *_: "indices of hop 1")
+    first, _ = quick_comparisons(EmulatedDevice(library=EmulatedLibcuda()))
+    assert first.outcome == "differs"
+    assert "made indices of hop 1 of a batch otherwise by one call" in first.why
 
 
 def test_what_fails_is_told_and_the_next_is_compared() -> None:
