@@ -40,6 +40,7 @@ FILES = {
     "cuda/test_host_memory.py": "law",
     "cuda/test_neighbors.py": "law",
     "cuda/test_packing.py": "law",
+    "cuda/test_partitioned_cache.py": "law",
     "cuda/test_placement.py": "law",
     "cuda/test_scan.py": "law",
     "cuda/test_typed.py": "law",

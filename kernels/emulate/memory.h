@@ -52,7 +52,11 @@ T atomicCAS(T* address, emulate::Given<T> expected, emulate::Given<T> value) {
 
 inline void __threadfence() { emulate::give_way(); }
 inline void __threadfence_block() { emulate::give_way(); }
-inline void __threadfence_system() { emulate::give_way(); }
+// Other processes, which emulate other devices, run at the same time.
+inline void __threadfence_system() {
+  __atomic_thread_fence(__ATOMIC_SEQ_CST);
+  emulate::give_way();
+}
 inline void __nanosleep(unsigned) { emulate::give_way(); }
 
 [[noreturn]] inline void __trap() {

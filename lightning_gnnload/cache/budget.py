@@ -25,18 +25,18 @@ class Table:
     num_nodes: int
     row_bytes: int
     slot_bytes: int = 0  # that a cached row takes beside itself
-    copies: int = 1  # of the cached rows: one, or one a rank
+    copies: float = 1  # of a cached row, on average: one, one a rank, or one a rank of some rows alone
     indices: int | None = None  # location tables; None: as many as copies
 
     @property
     def index_bytes(self) -> int:
         """Bytes of all location tables."""
-        return (self.copies if self.indices is None else self.indices) * self.num_nodes * LOCATION_BYTES
+        return (int(self.copies) if self.indices is None else self.indices) * self.num_nodes * LOCATION_BYTES
 
     @property
     def bytes_per_row(self) -> int:
         """Bytes of all copies of a cached row."""
-        return self.copies * (self.row_bytes + self.slot_bytes)
+        return math.ceil(self.copies * (self.row_bytes + self.slot_bytes))
 
     def rows_in(self, capacity_bytes: int) -> int:
         """Returns how many rows fit into so many bytes, location tables included."""

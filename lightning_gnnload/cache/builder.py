@@ -13,6 +13,7 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import Allowance, Budget, Table, budget, rows_worth_it
+from lightning_gnnload.cache.copies import ReadCosts, rows_to_copy
 from lightning_gnnload.cache.dynamic import SharedSlots
 from lightning_gnnload.cache.peers import PeerGroup, numbers_file, numbers_in
 from lightning_gnnload.cache.policy import CachePlan, CachePolicy
@@ -70,28 +71,43 @@ class CacheBuilder(ABC, Generic[T]):
         """Leaves the group, since the ranks share no rows; from here on nobody waits for another."""
         self.peers = None
 
-    def hot_rows(self, plan: CachePlan, workload: Workload, epoch: int, *, spare: bool) -> tuple[CachePlan, str]:
+    def hot_rows(
+        self, plan: CachePlan, workload: Workload, epoch: int, *, spare: bool, copied: float | None = 0.0
+    ) -> tuple[CachePlan, str]:
         """Fills in the rows that the policy ranks highest and no nearer cache has, the same in all ranks of the group;
         the rank that leads also gets, in words, what they are expected to serve. ``spare`` leaves out rows that are not
-        worth their memory.
+        worth their memory. ``copied`` is the share of the rows that each rank is to have, where they share the others;
+        None: as many as make reads cheapest in the same memory (:func:`.rows_to_copy`).
 
         Raises CacheConfigError for a ranking that is none, CacheShareError where a peer failed or has other rows.
         """
-        hot, note = None, ""
+        costs = self.read_costs() if copied is None else None
+        numbers, note = None, ""
         if self.peers is not None:
             plan = replace(plan, nearer=tuple(map(self._in_all_ranks, plan.nearer)))
         if self.leads:
-            hot, note = self._ranked_rows(plan, workload, epoch, spare)
+            hot, num_copied, note = self._ranked_rows(plan, workload, epoch, spare, copied or 0.0, costs)
+            numbers = np.append(num_copied, hot)
         if self.peers is not None:
-            hot = self.peers.broadcast(hot)
+            numbers = self.peers.broadcast(numbers)
+        assert numbers is not None
+        hot = numbers[1:]
+        if self.peers is not None:
             # A few rows suffice: they catch ranks whose features were drawn with different seeds.
             self.peers.agree(
                 {"checksum of rows": checksum_of_rows(self.store, hot[:_PROBED_ROWS])}, advice=_SEED_ADVICE
             )
-        assert hot is not None
-        return replace(plan, num_rows=len(hot), hot=hot), note
+        return replace(plan, num_rows=len(hot), hot=hot, num_copied=int(numbers[0])), note
 
-    def _ranked_rows(self, plan: CachePlan, workload: Workload, epoch: int, spare: bool) -> tuple[np.ndarray, str]:
+    def read_costs(self) -> ReadCosts | None:
+        """Returns what it takes to gather a row from where it may be; None where copies save nothing. All ranks call
+        it."""
+        return None
+
+    def _ranked_rows(
+        self, plan: CachePlan, workload: Workload, epoch: int, spare: bool, copied: float, costs: ReadCosts | None
+    ) -> tuple[np.ndarray, int, str]:
+        """Returns the rows, how many of them to copy, and what they are expected to serve."""
         assert plan.policy is not None, "what evicts chooses no rows"
         num_nodes = self.store.shape[0]
         hotness = _rank_rows(plan.policy, workload, epoch)
@@ -99,13 +115,20 @@ class CacheBuilder(ABC, Generic[T]):
         note = f", of which nearer caches leave {len(hot)}" if len(hot) < plan.num_rows else ""
         visits = float(np.sum(hotness)) if plan.policy.counts_visits else 0.0
         if visits <= 0:
-            return hot, note
+            return hot, int(copied * len(hot)), note
         if spare and len(hot):
             nearer = sum(float(hotness[rows].sum()) for rows in plan.left_out(hotness, num_nodes))
             worth_it = max(rows_worth_it(hotness[hot], visits - nearer), 1)
             note += f", of which {worth_it} are worth their memory" if worth_it < len(hot) else ""
             hot = hot[:worth_it]
-        return hot, f"{note}; expected to give {float(hotness[hot].sum()) / visits:.0%} of the rows that are read"
+        num_copied = int(copied * len(hot))
+        if costs is not None and self.peers is not None:
+            num_ranks = self.peers.membership.count
+            num_copied = rows_to_copy(hotness[hot], num_ranks, costs)
+            hot = hot[: len(hot) - num_copied * (num_ranks - 1)]
+            note += f", {len(hot)} with {num_copied} that each rank copies"
+        note += f"; expected to give {float(hotness[hot].sum()) / visits:.0%} of the rows that are read"
+        return hot, num_copied, note
 
     def _in_all_ranks(self, plan: CachePlan) -> CachePlan:
         """Returns a plan of the rows that every rank has nearer, where each chose its own: the caches behind serve the
@@ -141,10 +164,17 @@ class CacheBuilder(ABC, Generic[T]):
 
     @abstractmethod
     def budget(
-        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+        self,
+        table: Table,
+        ratio: float | None,
+        capacity_bytes: int | None,
+        share: str,
+        room: int | None,
+        copied: float = 0.0,
     ) -> tuple[Budget, bool]:
         """Returns the rows that :class:`.FeatureCache`'s settings allow, and whether each is there once instead of once
-        a rank. ``table`` counts one copy a rank; ``room`` is what :meth:`room` returned."""
+        a rank. ``table`` counts one copy a rank, ``copied`` is the share of rows with as many where they share the
+        others; ``room`` is what :meth:`room` returned."""
 
     @abstractmethod
     def open_uncached(self) -> T:
@@ -195,11 +225,19 @@ class HostBuilder(CacheBuilder[FeatureStore]):
         return 0 if policy.window is None else _MOVE_BYTES
 
     def budget(
-        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+        self,
+        table: Table,
+        ratio: float | None,
+        capacity_bytes: int | None,
+        share: str,
+        room: int | None,
+        copied: float = 0.0,
     ) -> tuple[Budget, bool]:
         together = share != "replicated"
-        # Ranks that share the rows share the location table, too.
-        table = replace(table, copies=1) if together else table
+        if together:
+            # Ranks that share the rows share the location table, too; of what each copies it has one of its own.
+            indices = 1 + int(table.copies) if copied else 1
+            table = replace(table, copies=1 + copied * (table.copies - 1), indices=indices)
         if ratio is None and capacity_bytes is None and (reason := self._why_in_memory()):
             return Budget(0, 0, f"{reason}, where a cache saves nothing; ratio=... makes one all the same"), together
         return budget(table, ratio, capacity_bytes, room, self.allowance), together
@@ -237,14 +275,20 @@ class HostBuilder(CacheBuilder[FeatureStore]):
         assert plan.policy is not None, "what evicts is not ranked"
         store, peers, window = self.store, self.peers, plan.policy.window
         if peers is not None and plan.together:
-            renewed = window is not None
-            memory = fill_shared_memory(store, plan.hot, peers, self.sharer_of, renewed=renewed, progress=progress)
+            renewed, shared = window is not None, plan.hot[plan.num_copied :]
+            memory = fill_shared_memory(store, shared, peers, self.sharer_of, renewed=renewed, progress=progress)
         else:
             memory = fill_private_memory(store, plan.hot, progress=progress)
             if peers is not None:
                 peers.agree({})  # if one fails, all do
         if window is None:
-            return StaticCache(store, memory.location, memory.shards, tier=tier)
+            opened = StaticCache(store, memory.location, memory.shards, tier=tier)
+            if not plan.num_copied:
+                return opened
+            copied = fill_private_memory(store, plan.hot[: plan.num_copied], progress=progress)
+            if peers is not None:
+                peers.agree({})  # as above
+            return CacheLevels(store, [StaticCache(opened, copied.location, copied.shards, tier=tier), opened])
         return RenewedCache(
             store,
             memory,

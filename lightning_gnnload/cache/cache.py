@@ -44,6 +44,10 @@ class FeatureCache:
             has its own; ``"auto"``: partitioned, as all ranks read this machine's memory alike. But with ``"belady"``,
             with what evicts on devices, and by a ranking where each rank trains on a part of the graph (PaGraph), each
             has its own.
+        copied: share of the cached rows, the hottest, that each rank has, where ``share="auto"`` shares the others: 0
+            to 1. ``"auto"``: none; but on devices, without a ``ratio`` and by a policy that counts visits, as many
+            as make reads cheapest in the same memory, by what reads of each memory take there
+            (:func:`.rows_to_copy`).
         window: epochs that ``"clairvoyant"`` looks ahead.
         device: where the rows lie: ``"cpu"``: in the machine's memory; ``"cuda"``: in that of the device that trains,
             where limits are for all devices of the machine together, and without any the cache takes what training
@@ -72,6 +76,7 @@ class FeatureCache:
     ratio: float | None = None
     capacity_bytes: int | None = None
     share: Literal["auto", "replicated", "partitioned"] = "auto"
+    copied: float | Literal["auto"] = "auto"
     window: int = 1
     device: Literal["auto", "cpu", "cuda"] = "auto"
 
@@ -87,6 +92,7 @@ class FeatureCache:
         self._check_limits()
         if self.share not in ("auto", "replicated", "partitioned"):
             raise CacheConfigError(f"share={self.share!r}: give 'auto', 'replicated' or 'partitioned'.")
+        self._check_copied()
         if self.device not in ("auto", "cpu", "cuda"):
             raise CacheConfigError(f"device={self.device!r}: give 'auto', 'cpu' or 'cuda'.")
         if self.device == "cuda" and (reason := self.no_device_reason) is not None:
@@ -97,6 +103,23 @@ class FeatureCache:
             raise CacheConfigError(
                 f"share='partitioned', but with policy={self.policy!r} each rank looks ahead for itself. Give 'auto' "
                 f"or 'replicated', or another policy."
+            )
+
+    def _check_copied(self) -> None:
+        copied = self.copied
+        if copied == "auto":
+            return
+        if not (_is_number(copied) and 0 <= copied <= 1):
+            raise CacheConfigError(f"copied={copied!r}: give 'auto', or a share of the cached rows, from 0 to 1.")
+        if self.share != "auto":
+            raise CacheConfigError(
+                f"copied={copied!r} says how many rows each rank has, but share={self.share!r} says it of all. Leave "
+                f"one of them out."
+            )
+        if self.evicts or policy_named(self.policy, window=self.window).window is not None:
+            raise CacheConfigError(
+                f"copied={copied!r} is for rows that are chosen once, but policy={self.policy!r} replaces its rows. "
+                f"Leave it out, or give two caches: the first with share='replicated'."
             )
 
     def _check_limits(self) -> None:
@@ -152,9 +175,15 @@ class FeatureCache:
         note = ""
         if plan.num_rows and policy is not None:
             if policy.is_own:
+                if self.copied != "auto" and builder.peers is not None:
+                    raise CacheConfigError(
+                        f"copied={self.copied!r} is for rows that ranks share, but by {policy!r} each rank ranks its "
+                        f"own. Leave it out."
+                    )
                 # Not earlier: the number of rows was still for all ranks to agree on.
                 builder.leave_peers()
-            plan, note = builder.hot_rows(plan, workload, epoch, spare=self.is_unlimited and builder.is_thrifty)
+            spare = self.is_unlimited and builder.is_thrifty
+            plan, note = builder.hot_rows(plan, workload, epoch, spare=spare, copied=self._copied(plan, policy))
         if progress and allowed:
             print_line(f"Feature cache{builder.where} by {self.policy!r}: {allowed}{note}")
         return plan
@@ -169,6 +198,15 @@ class FeatureCache:
         """Whether rows come and go with every batch."""
         rule = rule_of(self.policy)
         return rule is not None and rule.admit is not None
+
+    def _copied(self, plan: CachePlan, policy: CachePolicy) -> float | None:
+        """The share of rows that each rank copies; None: whatever is cheapest, in the memory of the plan."""
+        if not plan.together:
+            return 0.0
+        if self.copied != "auto":
+            return self.copied
+        # A ratio fixes the rows, so that copies would take more memory.
+        return None if self.share == "auto" and self.ratio is None and policy.counts_visits else 0.0
 
     def _agreed_room(
         self, builder: CacheBuilder[T], rule: Rule | None, policy: CachePolicy | None
@@ -186,7 +224,10 @@ class FeatureCache:
             else:
                 is_shareable = not policy.is_own
             share = self.share if peers is not None and is_shareable else "replicated"
-            allowed, together = builder.budget(table, self.ratio, self.capacity_bytes, share, room)
+            copied = 0.0 if self.copied == "auto" else self.copied
+            if self.copied != "auto" and share == "auto":
+                share = "partitioned"  # as far as they are not copied
+            allowed, together = builder.budget(table, self.ratio, self.capacity_bytes, share, room, copied)
             how = "partitioned over" if together else "replicated in"
             reason = f"{allowed}; {how} {count} ranks" if count > 1 else str(allowed)
             agreed, num_bytes = np.array([allowed.num_rows, together]), allowed.num_bytes
@@ -200,8 +241,6 @@ class FeatureCache:
         """The reason why a device cannot hold the cache; None where it can."""
         rule = rule_of(self.policy)
         if rule is not None and rule.admit is not None:
-            if self.share == "partitioned":
-                return "ranks share what evicts in the machine's memory alone"
             if rule.device_slot_bytes is not None:
                 return None
             on_devices = ", ".join(repr(name) for name, row in RULES.items() if row.device_slot_bytes)
@@ -214,7 +253,7 @@ class FeatureCache:
         """Returns what all peers must agree on before they open the cache."""
         # A user's policy is another object in each rank, so that only its class can be compared.
         policy = self.policy if isinstance(self.policy, str) else type(self.policy).__name__
-        settings = [policy, self.ratio, self.capacity_bytes, self.share, self.window, self.device]
+        settings = [policy, self.ratio, self.capacity_bytes, self.share, self.copied, self.window, self.device]
         return {"shape": list(store.shape), "dtype": str(store.dtype), "settings": settings, "epoch": epoch}
 
 
@@ -228,17 +267,21 @@ def open_all(
     epoch: int = 0,
     progress: bool = True,
     allowance: Allowance | None = None,
+    num_nearer: int = 0,
 ) -> FeatureStore:
     """Opens several caches in front of each other as one store; closing it closes them and leaves ``store`` open.
 
-    ``levels`` are nearest first; their reads count as ``"cache"``, ``"cache 2"`` and so on. A row that a cache holds
+    ``levels`` are nearest first; their reads count as ``"cache"``, ``"cache 2"`` and so on, behind ``num_nearer``
+    caches of a device. A row that a cache holds
     for the whole run is in none behind it, nor is a row that the same policy renews for the same window: so together
     they hold as many rows as each has room for. Other arguments and errors as in :meth:`FeatureCache.open`.
 
     Source: DSP (PPoPP'23), section 3.2, which replicates hot features and partitions the others.
     """
-    numbers = range(1, len(levels) + 1)
-    by_tier = {"cache" if number == 1 else f"cache {number}": levels[number - 1] for number in numbers}
+    numbers = range(num_nearer + 1, num_nearer + len(levels) + 1)
+    by_tier = {
+        "cache" if number == 1 else f"cache {number}": level for number, level in zip(numbers, levels, strict=True)
+    }
     memberships = [membership and replace(membership, name=f"{membership.name}-{number}") for number in numbers]
     table = cached_bytes(store)
     opened = CacheLevels(table, _opened(by_tier, table, workload, memberships, sharer_of, epoch, progress, allowance))

@@ -99,6 +99,7 @@ class CachePlan:
     num_bytes: int = 0  # that they take; 0 but in the rank that decides
     together: bool = False  # each row is there once on the machine, not once a rank
     hot: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))  # to begin with, hottest first, int64
+    num_copied: int = 0  # of them, the first, which each rank has where the others are there once
     nearer: tuple[CachePlan, ...] = ()  # of the caches in front
 
     def hottest(self, hotness: np.ndarray, num_nodes: int) -> np.ndarray:

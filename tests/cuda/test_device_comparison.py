@@ -31,7 +31,8 @@ def test_every_kernel_is_compared_and_equal() -> None:
     assert all(each.num_cases for each in compared if each.outcome == "equal")
     launched = {name.partition("<")[0] for name in device.launched}
     there = {f"{op}/{kernel}" for op in sources.ops() for kernel in sources.kernels(op)}
-    assert there - launched == NOT_COMPARED.keys()
+    of_several = {name for name in there if name.startswith("partitioned_cache/")}  # devices, which share a cache
+    assert there - launched - of_several == NOT_COMPARED.keys()
 
 
 def test_a_device_is_compared_with_the_cpu(device: Device) -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload import FeatureCache, MemoryFeatureStore
+from lightning_gnnload.cache.copies import ReadCosts, rows_to_copy
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.cache.policy import CachePolicy
@@ -18,7 +19,7 @@ from lightning_gnnload.sample.workload import Workload
 from tests.cuda.emulated import EmulatedDevice
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ranks import as_sharers
-from tests.cuda.test_device_features import workload
+from tests.cuda.test_device_features import UnmappedStore, workload
 
 N, F = 50, 3
 ROWS = torch.randn(N, F, generator=torch.Generator().manual_seed(0))
@@ -37,6 +38,7 @@ def reads(
     settings: FeatureCache | list[FeatureCache],
     room: int | None = None,
     visible: list[str] | None = None,
+    costs: ReadCosts | None = None,
     **gpu: Any,
 ):
     """Rows by where they were read, after all were found to be the store's. By default, each rank has a GPU."""
@@ -52,6 +54,7 @@ def reads(
             peers=peers,
             runtime=runtime,
             room_bytes=room,
+            costs=costs,
             progress=False,
         )
     expected = torch.empty(N, F)
@@ -107,6 +110,58 @@ def test_levels_are_one_cache_of_copied_rows_and_of_the_next_ones() -> None:
     # Each has room by itself.
     for end in as_sharers(2, lambda membership: reads(membership, store, [near, far], room=500)):
         assert "less than asked for" in end.value
+
+
+@pytest.mark.parametrize(("copied", "own", "peers"), [(0.0, 15, 15), (0.2, 18, 12), (0.5, 22, 8), (1.0, 30, 0)])
+def test_a_share_of_the_rows_is_copied(copied: float, own: int, peers: int) -> None:
+    settings = FeatureCache("degree", ratio=0.6, copied=copied)
+    each = {"cache": own, "cache of peers": peers, "memory": 20}
+    seen = found(2, MemoryFeatureStore(ROWS), settings)
+    assert {tier: reads for tier, reads in seen[0].items() if reads} == {t: reads for t, reads in each.items() if reads}
+    assert seen[0]["cache"] + seen[0].get("cache of peers", 0) == 30
+
+
+def test_copies_take_memory_of_the_same_limit() -> None:
+    # 30 rows once; of 24 rows in all, 6 copied.
+    limit = 2 * N * 4 + 30 * F * 4
+    settings = FeatureCache("degree", capacity_bytes=limit, copied=0.25)
+    assert found(2, MemoryFeatureStore(ROWS), settings) == [{"cache": 15, "cache of peers": 9, "memory": 26}] * 2
+
+
+class Steep(CachePolicy):
+    counts_visits = True
+
+    def hotness(self, workload: Workload, epoch: int = 0) -> np.ndarray:
+        return 1000.0 / np.arange(1, N + 1)
+
+
+@pytest.mark.parametrize("count", [2, 3])
+@pytest.mark.parametrize("links", [1, 20, 50])
+def test_as_many_rows_are_copied_as_make_reads_cheapest(count: int, links: int) -> None:
+    limit, costs = count * N * 4 + 30 * F * 4, ReadCosts(local_s=1, peers_s=links, behind_s=50)
+    copied = rows_to_copy(Steep().hotness(None)[:30], count, costs)
+    cached = 30 - copied * (count - 1)
+    assert copied in ({1: [0], 50: [30 // count]}.get(links) or range(1, 30 // count))
+    seen = found(count, MemoryFeatureStore(ROWS), FeatureCache(Steep(), capacity_bytes=limit), costs=costs)
+    for reads in seen:
+        assert reads["memory"] == N - cached
+        assert reads["cache"] >= copied + (cached - copied) // count
+    # Of what is there once, each row lies with one rank.
+    assert sum(reads["cache"] for reads in seen) == cached + copied * (count - 1)
+    assert found(count, MemoryFeatureStore(ROWS), FeatureCache(Steep(), ratio=0.6), costs=costs)[0]["memory"] == 20
+
+
+def test_what_reads_take_is_measured() -> None:
+    settings = FeatureCache(Steep(), capacity_bytes=2 * N * 4 + 30 * F * 4)
+    seen = found(2, MemoryFeatureStore(ROWS), settings)
+    copied = 30 - (N - seen[0]["memory"])
+    assert 0 <= copied <= 15  # whatever this machine does
+    assert sum(reads["cache"] for reads in seen) == 30
+    # Kernels cannot read the rows behind, and devices cannot read each other's.
+    stored = found(2, UnmappedStore(ROWS), settings)
+    assert [reads["store"] for reads in stored] == [20, 20]
+    apart = [frozenset(("gpu-0", "gpu-1"))]
+    assert all(reads["memory"] for reads in found(2, MemoryFeatureStore(ROWS), settings, apart=apart))
 
 
 def test_each_rank_has_all_rows_where_they_have_room() -> None:

@@ -6,6 +6,7 @@ import logging
 import threading
 import uuid
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,17 @@ import pytest
 import torch
 from pytorch_lightning import Callback, Trainer, seed_everything
 
-from lightning_gnnload import FeatureCache, Graph, GraphData, GraphDataModule, LaborSampler, NeighborSampler, Sampler
+from lightning_gnnload import (
+    DiskFeatureStore,
+    FeatureCache,
+    Graph,
+    GraphData,
+    GraphDataModule,
+    LaborSampler,
+    NeighborSampler,
+    Sampler,
+    save_features,
+)
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.tables import NodeTable
 from lightning_gnnload.errors import (
@@ -296,6 +307,59 @@ def test_levels_on_the_device_change_no_loss(opened: EmulatedDevice, caplog: pyt
         fits.append(fit(module, epochs=1))
     assert fits[0] == fits[1]
     assert "gathered on the host" not in caplog.text
+
+
+@pytest.mark.parametrize("near", [cached("auto"), FeatureCache("fifo", ratio=0.2)], ids=repr)
+def test_a_cache_of_the_host_behind_the_devices(opened: EmulatedDevice, tmp_path: Path, near: FeatureCache) -> None:
+    """Of rows on a disk: what either level has is not read there."""
+    data = toy_data()
+    save_features(data.x.rows, tmp_path / "x", progress=False)
+    fits, read = [], {}
+    for behind in ([], [FeatureCache("s3fifo", ratio=0.5, device="cpu")]):
+        with closing(DiskFeatureStore(tmp_path / "x")) as disk:
+            stored = toy_data()
+            stored.put("x", disk)
+            module = GraphDataModule(
+                stored, NeighborSampler([4, 3]), 16, seed=5, cache=[near, *behind], sampling_device="cuda"
+            )
+            seed_everything(3, verbose=False)
+            model, trainer = Recorder(), quiet_trainer(max_epochs=1, limit_val_batches=0)
+            trainer.fit(model, module)
+            fits.append(model.seen)
+            tiers = {each.tier: each.rows for each in trainer.train_dataloader.stats.reads}
+            assert tiers["cache"] > 0
+            assert ("cache 2" in tiers) == bool(behind)
+            read[len(behind)] = tiers["disk"]
+    assert fits[0] == fits[1]
+    assert read[1] < 0.7 * read[0]
+    assert not guards.our_threads()
+
+
+def test_a_cache_of_the_host_is_left_out_behind_rows_in_memory(
+    opened: EmulatedDevice, caplog: pytest.LogCaptureFixture
+) -> None:
+    levels = [cached("auto"), FeatureCache("fifo", ratio=0.5, device="cpu")]
+    fits = [
+        fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=each, sampling_device="cuda"), epochs=1)
+        for each in (levels, levels[0])
+    ]
+    assert fits[0] == fits[1]
+    assert caplog.text.count("behind the device's is left out") == 1
+
+
+@pytest.mark.parametrize(
+    ("behind", "reason"),
+    [
+        ([FeatureCache("degree", ratio=0.1, device="cpu")], "has to evict"),
+        ([FeatureCache("fifo", ratio=0.1, device="cpu"), cached("auto")], "there is none on the device"),
+    ],
+)
+def test_levels_that_cannot_lie_behind_the_devices(
+    opened: EmulatedDevice, caplog: pytest.LogCaptureFixture, behind: list[FeatureCache], reason: str
+) -> None:
+    levels = [cached("auto"), *behind]
+    fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device="cuda"), epochs=1)
+    assert caplog.text.count(reason) == 1
 
 
 def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(

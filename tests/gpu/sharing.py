@@ -1,7 +1,7 @@
 """One of several processes that hold a cache together on GPUs, read it on several streams, and compare.
 
 Arguments: how, num_devices, name, index, count, what happens: ``close``, or ``die`` for the last one, which is killed
-while the others have its memory open. Writes what it saw to ``seen-<index>.json``.
+while the others have its memory open; and the cache's policy. Writes what it saw to ``seen-<index>.json``.
 """
 
 from __future__ import annotations
@@ -28,12 +28,14 @@ from lightning_gnnload.sample.workload import Workload
 N, WIDTH, NUM_CACHED = 100_000, 100, 60_000
 
 
-def share(membership: Membership, device: Device, runtime: Runtime, *, dies: bool) -> dict[str, Any]:
+def share(
+    membership: Membership, device: Device, runtime: Runtime, *, dies: bool, policy: str = "degree"
+) -> dict[str, Any]:
     """What this rank saw."""
     rows = torch.randn(N, WIDTH, generator=torch.Generator().manual_seed(0))
     ring = Graph.from_coo(src=np.arange(N), dst=np.roll(np.arange(N), 1))
     workload = Workload(ring, NeighborSampler([1]), np.arange(N), batch_size=N, order=Sequential())
-    settings = FeatureCache("degree", ratio=NUM_CACHED / N, share="partitioned", device="cuda")
+    settings = FeatureCache(policy, ratio=NUM_CACHED / N, share="partitioned", device="cuda")
     with membership.connect() as peers:
         store = MemoryFeatureStore(rows)
         features = open_on_device(settings, store, workload, device, peers=peers, runtime=runtime, progress=False)
@@ -68,9 +70,9 @@ if __name__ == "__main__":
     from lightning_gnnload.ops.cuda.open_device import open_device
     from lightning_gnnload.ops.cuda.runtime import CupyRuntime
 
-    name, index, count, end = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
+    name, index, count, end, policy = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], sys.argv[7]
     number = index % torch.cuda.device_count()
     torch.cuda.set_device(number)
     gpu = open_device(torch.device("cuda", number))
-    seen = share(Membership(name, index, count), gpu, CupyRuntime(number), dies=end == "die")
+    seen = share(Membership(name, index, count), gpu, CupyRuntime(number), dies=end == "die", policy=policy)
     Path(f"seen-{index}.json").write_text(json.dumps(seen))

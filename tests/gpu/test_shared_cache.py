@@ -23,14 +23,22 @@ from tests.runif import RunIf
 SHARD_BYTES = sharing.NUM_CACHED // 2 * sharing.WIDTH * 4
 
 
-def seen_by(count: int, end: str, folder: Path) -> list[tuple[int, dict]]:
+def seen_by(count: int, end: str, folder: Path, policy: str = "degree") -> list[tuple[int, dict]]:
     """Status of each process, and what it saw."""
     name = uuid.uuid4().hex
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(
                 start(
-                    Path(sharing.__file__), name, index, count, end, folder=folder, log=f"output-{index}.txt", anew=True
+                    Path(sharing.__file__),
+                    name,
+                    index,
+                    count,
+                    end,
+                    policy,
+                    folder=folder,
+                    log=f"output-{index}.txt",
+                    anew=True,
                 )
             )
             for index in range(count)
@@ -57,8 +65,9 @@ def check(seen: dict, shards_bytes: int) -> None:
     assert seen["closing_s"] < CLOSING_S
 
 
-def test_two_processes_share_one_gpu(tmp_path: Path) -> None:
-    for status, seen in seen_by(2, "close", tmp_path):
+@pytest.mark.parametrize("policy", ["degree", "fifo"])
+def test_two_processes_share_one_gpu(tmp_path: Path, policy: str) -> None:
+    for status, seen in seen_by(2, "close", tmp_path, policy):
         assert status == 0
         check(seen, SHARD_BYTES)
 
@@ -70,9 +79,10 @@ def test_a_killed_process_keeps_nobody_waiting(tmp_path: Path) -> None:
 
 
 @RunIf(cuda=2, extras="cuda")
-def test_gpus_read_each_other(tmp_path: Path) -> None:
+@pytest.mark.parametrize("policy", ["degree", "fifo"])
+def test_gpus_read_each_other(tmp_path: Path, policy: str) -> None:
     # Where they have no peer access, each has a copy, and "cache of peers" is missing from the reads.
-    for status, seen in seen_by(2, "close", tmp_path):
+    for status, seen in seen_by(2, "close", tmp_path, policy):
         assert (status, seen["wrong"]) == (0, 0)
 
 

@@ -6,6 +6,7 @@ Shapes: N graph nodes, B requested ids, F feature width.
 from __future__ import annotations
 
 import threading
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -59,6 +60,15 @@ class CachedFeatures(DeviceFeatures):
             far = AS_THEY_COME if few else order_missed(self.device, table, ids)
             gather(far, self._seen.address)
 
+    def _from_shards(self, counts: np.ndarray, num_shards: int, own_shard: int) -> Reads:
+        """Returns the reads of a cache in shards, of which this rank has filled one, -1: none; and those behind."""
+        hits = counts[:num_shards]
+        from_own = int(hits[own_shard]) if own_shard >= 0 else 0
+        reads = [self._from(self.tier, from_own)] if num_shards else []
+        if num_shards > (own_shard >= 0):
+            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
+        return (*reads, *self._behind(counts))
+
     def _behind(self, counts: np.ndarray) -> Reads:
         return (self._from("memory", int(counts[-1])),) if self._missed is None else self._missed.reads()
 
@@ -94,30 +104,18 @@ class StaticFeatures(CachedFeatures):
         self._gather_from(self._table, ids, out, codes)
 
     def _reads(self, counts: np.ndarray) -> Reads:
-        hits, own_shard = counts[: len(self._shards.num_rows)], self._shards.own_shard
-        from_own = int(hits[own_shard]) if own_shard >= 0 else 0
-        reads = [self._from(self.tier, from_own)] if len(hits) else []
-        if len(hits) > (own_shard >= 0):
-            reads.append(self._from(f"{self.tier} of peers", int(hits.sum()) - from_own))
-        return (*reads, *self._behind(counts))
+        return self._from_shards(counts, len(self._shards.num_rows), self._shards.own_shard)
 
     def __repr__(self) -> str:
         num_rows = self._shards.num_rows
         return f"StaticFeatures({sum(num_rows)} of {self.shape[0]} rows in {len(num_rows)} shards)"
 
 
-class DynamicFeatures(CachedFeatures):
-    """A first-in-first-out cache in device memory that admits every row it misses; batches take turns, on whatever
-    stream. Rows have one byte at least. Raises DeviceMemoryError where the device has no such memory.
+class EvictingFeatures(CachedFeatures):
+    """A cache that admits every row it misses and evicts another; batches take turns, on whatever stream. A subclass
+    defines :meth:`_take_turn`."""
 
-    Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
-    """
-
-    def __init__(
-        self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
-    ) -> None:
-        self._cache = EvictingSlots(device, store.shape[0], num_slots, store.row_bytes)
-        self._table = replace(self._cache.table, backing=backing)
+    def __init__(self, device: Device, store: FeatureStore, backing: Mapped | None, tier: str) -> None:
         super().__init__(device, store, backing, tier)
         self._turn = threading.Lock()
         self._last: Event | None = None
@@ -130,11 +128,35 @@ class DynamicFeatures(CachedFeatures):
         with self._turn:
             if self._last is not None:
                 self._last.wait()
-            self._gather_from(self._table, ids, rows, AS_BYTES)
-            self._cache.admit(ids, rows)
-            self._last = self.device.record()
+            try:
+                self._take_turn(ids, rows)
+            finally:
+                self._last = self.device.record()
         if codes.dtype is not None:
             gather_rows(self.device, rows, None, out, self._error, codes=codes)
+
+    @abstractmethod
+    def _take_turn(self, ids: torch.Tensor, rows: torch.Tensor) -> None:
+        """Gathers into ``rows``, uint8 ``[B, row_bytes]``, and admits what was missed."""
+
+
+class DynamicFeatures(EvictingFeatures):
+    """A first-in-first-out cache in device memory. Rows have one byte at least. Raises DeviceMemoryError where the
+    device has no such memory.
+
+    Source: BGL (NSDI'23), sections 3.2.1 and 3.2.3.
+    """
+
+    def __init__(
+        self, device: Device, store: FeatureStore, num_slots: int, backing: Mapped | None = None, tier: str = "cache"
+    ) -> None:
+        self._cache = EvictingSlots(device, store.shape[0], num_slots, store.row_bytes)
+        self._table = replace(self._cache.table, backing=backing)
+        super().__init__(device, store, backing, tier)
+
+    def _take_turn(self, ids: torch.Tensor, rows: torch.Tensor) -> None:
+        self._gather_from(self._table, ids, rows, AS_BYTES)
+        self._cache.admit(ids, rows)
 
     def _reads(self, counts: np.ndarray) -> Reads:
         return (self._from(self.tier, int(counts[0])), *self._behind(counts))

@@ -13,9 +13,12 @@ from lightning_gnnload import ops
 from lightning_gnnload.cache.budget import AUTO_SHARE, Budget, Table, budget
 from lightning_gnnload.cache.builder import CacheBuilder
 from lightning_gnnload.cache.cache import FeatureCache, cached_bytes
+from lightning_gnnload.cache.copies import ReadCosts
 from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeatures
 from lightning_gnnload.cache.device.features import DeviceFeatures, QuantizedFeatures, WholeFeatures
 from lightning_gnnload.cache.device.memory_use import shrinking
+from lightning_gnnload.cache.device.partitioned import open_partitioned
+from lightning_gnnload.cache.device.read_costs import measured_costs
 from lightning_gnnload.cache.device.shards import Shards, fill_device_shard, fill_private_shard, map_rows
 from lightning_gnnload.cache.device.shared_shards import fill_shared_shards
 from lightning_gnnload.cache.peers import PeerGroup
@@ -27,6 +30,7 @@ from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.partitioned_cache import Parts
 from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
 from lightning_gnnload.sample.workload import Workload
 
@@ -36,10 +40,12 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
 
     ``runtime`` is that of the device, by which ranks read each other's memory; None takes CUDA's, for a CUDA device.
     ``room_bytes`` are those of the device that caches of all ranks there may take; None: a quarter of what is free,
-    where settings have no limit. ``required`` makes it an error if rows that ranks share have no room.
+    where settings have no limit. ``required`` makes it an error if rows that ranks share have no room. ``costs`` are
+    those of a row's reads; None: measured, where the number of copies depends on them.
     """
 
     where = " on devices"
+    evicts_together = True
 
     def __init__(
         self,
@@ -51,9 +57,11 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         *,
         room_bytes: int | None = None,
         required: bool = False,
+        costs: ReadCosts | None = None,
     ) -> None:
         super().__init__(store, peers, sharer_of)
         self.device, self.runtime, self.room_bytes, self.required = device, runtime, room_bytes, required
+        self.costs = costs
         self.backing = map_rows(device, store)
         if runtime is None and peers is not None and device.torch_device.type == "cuda":
             self.runtime = CupyRuntime(device.torch_device.index or 0)
@@ -77,31 +85,46 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         # The least decides, since ranks that share a cache fill shards of one size.
         return max(len(rooms) * min(room // num_ranks[uuid] for uuid, room in rooms) - nearer_bytes, 0)
 
+    def read_costs(self) -> ReadCosts | None:
+        if self.costs is None and self.peers is not None and self.runtime is not None:
+            self.costs = measured_costs(self.device, self.peers, self.runtime, self.store, self.backing)
+        return self.costs
+
     def slot_bytes(self, rule: Rule | None, policy: CachePolicy | None) -> int:
         return rule.device_slot_bytes or 0 if rule is not None else 0
 
     def budget(
-        self, table: Table, ratio: float | None, capacity_bytes: int | None, share: str, room: int | None
+        self,
+        table: Table,
+        ratio: float | None,
+        capacity_bytes: int | None,
+        share: str,
+        room: int | None,
+        copied: float = 0.0,
     ) -> tuple[Budget, bool]:
         assert room is not None, "room() gives a number here"
         is_unlimited = ratio is None and capacity_bytes is None
         capacity = room if is_unlimited and self.room_bytes is not None else capacity_bytes
         together = self._shares_rows(table, ratio, capacity, share, room)
+        num_ranks = int(table.copies)
         # Shared rows are there once, but each rank's device has its own location table.
-        once = replace(table, copies=1, indices=table.copies)
+        once = replace(table, copies=1 + copied * (num_ranks - 1), indices=num_ranks)
+        if table.slot_bytes:  # what evicts has a table of slots as well, divided among the ranks
+            once = replace(once, slot_bytes=Parts.slot_bytes(table.row_bytes), indices=num_ranks + 1)
         try:
             allowed = budget(once if together else table, ratio, capacity, room)
         except CacheConfigError as error:
             raise DeviceMemoryError(
                 f"the devices have {in_units(room)} for a cache of features, which is less than asked for: {error}"
             ) from error
-        num_shards = table.copies if together else 1
+        num_shards = num_ranks if together else 1
         # A location has no bits for more slots.
         return replace(allowed, num_rows=min(allowed.num_rows, num_shards << ops.SLOT_BITS)), together
 
     def _shares_rows(self, table: Table, ratio: float | None, capacity: int | None, share: str, room: int) -> bool:
         """Whether each row is there once. Where every device has room for all rows, a copy in each is read faster."""
-        if self.runtime is None or share == "replicated":
+        # What evicts is each rank's own unless settings say otherwise: it has not run over several devices yet.
+        if self.runtime is None or share == "replicated" or (share == "auto" and table.slot_bytes):
             return False
         if share != "auto" or ratio not in (None, 1):
             return True
@@ -119,6 +142,10 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
     def open_evicting(
         self, rule: Rule, workload: Workload, num_rows: int, tier: str, *, together: bool
     ) -> DeviceFeatures:
+        if together:
+            assert self.peers is not None, "a rank alone shares with nobody"
+            assert self.runtime is not None, "as above"
+            return open_partitioned(self.store, num_rows, self.device, self.peers, self.runtime, self.backing, tier)
         return DynamicFeatures(self.device, self.store, num_rows, self.backing, tier)
 
     def open_ranked(
@@ -127,10 +154,8 @@ class DeviceBuilder(CacheBuilder[DeviceFeatures]):
         device, store, backing = self.device, self.store, self.backing
         levels = [*plan.nearer, plan]
         # Levels become one cache: rows that ranks share, and rows that each rank copies.
-        shared, hot = (
-            np.concatenate([plan.hot[:0], *(level.hot for level in levels if level.together == together)])
-            for together in (True, False)
-        )
+        shared = np.concatenate([level.hot[level.num_copied :] for level in levels if level.together] or [plan.hot[:0]])
+        hot = np.concatenate([level.hot[: level.num_copied] if level.together else level.hot for level in levels])
         if len(shared):
             assert self.peers is not None, "a rank alone shares with nobody"
             assert self.runtime is not None, "as above"
@@ -178,6 +203,7 @@ def open_on_device(
     runtime: Runtime | None = None,
     sharer_of: SharerOf | None = None,
     room_bytes: int | None = None,
+    costs: ReadCosts | None = None,
     epoch: int = 0,
     progress: bool = True,
     tier: str = "cache",
@@ -187,7 +213,7 @@ def open_on_device(
 
     ``settings`` are one cache or several, nearest first, which become one cache of different rows; None gathers all
     rows from the host. ``peers`` open it together: each row lies on one of their devices, unless the settings want a
-    copy in each, or all rows fit into each. ``runtime``, ``sharer_of`` and ``room_bytes`` are those of
+    copy in each, or all rows fit into each. ``runtime``, ``sharer_of``, ``room_bytes`` and ``costs`` are those of
     :class:`DeviceBuilder`, ``epoch``, ``progress`` and ``tier`` those of :meth:`.FeatureCache.open`.
 
     Raises CacheConfigError and CacheTooSmallError for settings or limits that do not work on devices, CacheShareError
@@ -198,7 +224,9 @@ def open_on_device(
         raise CacheConfigError(f"this cache cannot lie on a device: {reason}. Give FeatureCache(device='cpu').")
     table = cached_bytes(store)
     required = any(level.device == "cuda" for level in levels)
-    builder = DeviceBuilder(table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required)
+    builder = DeviceBuilder(
+        table, peers, device, runtime, sharer_of, room_bytes=room_bytes, required=required, costs=costs
+    )
     if not levels or not table.row_bytes:
         opened = builder.open_uncached()
     else:

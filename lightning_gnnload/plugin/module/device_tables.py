@@ -5,14 +5,16 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from lightning_gnnload.cache.budget import Allowance
-from lightning_gnnload.cache.cache import FeatureCache, fitting
+from lightning_gnnload.cache.builder import lies_in_memory
+from lightning_gnnload.cache.cache import FeatureCache, cached_bytes, fitting, open_all
 from lightning_gnnload.cache.device.features import LateFeatures
 from lightning_gnnload.cache.device.memory_use import memory_of
 from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module.caching import CacheArguments, CachedModule, is_fit
@@ -28,13 +30,15 @@ _log = logging.getLogger(__name__)
 
 
 class DeviceTables:
-    """The feature tables of a data module on a trainer's device, each opened once, with its cache. A cache without a
+    """The feature tables of a data module on a trainer's device, each opened once, with its caches: those on the
+    device, and behind them those with the host that evict (BGL, NSDI'23, section 3.2.3). A cache without a
     limit opens when the fit's first steps have shown how much memory they take (:class:`CacheProbe`). For the training
     thread."""
 
     def __init__(self) -> None:
         self._tables: dict[str, DeviceTable] = {}
         self._late: list[_Late] = []
+        self._host_levels: list[FeatureStore] = []  # behind caches of the device
         self._probing: CacheProbe | None = None
 
     def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
@@ -56,6 +60,9 @@ class DeviceTables:
         tables, self._tables, self._late, self._probing = self._tables, {}, [], None
         for table in tables.values():
             table.close()
+        behind, self._host_levels = self._host_levels, []
+        for store in behind:
+            store.close()
 
     def _open(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
@@ -65,6 +72,7 @@ class DeviceTables:
             source.features[name].open()
             return HostTable(source.features[name], device)
         opening = module.caching.opening(name, module, GatherGroup.of_devices(module.trainer))
+        opening = self._behind(opening, name)
         if not opening.levels:
             return _on_device(opening, None, source.workload, device)
         settings, workload = opening.levels, opening.workload or source.workload
@@ -75,6 +83,33 @@ class DeviceTables:
         membership = opening.gather_group.membership(f"device-cache-{name}")
         with nullcontext() if membership is None else membership.connect() as peers:
             return _on_device(opening, settings, workload, device, peers)
+
+    def _behind(self, opening: CacheArguments, name: str) -> CacheArguments:
+        """Opens the caches that lie with the host behind the device's, as the store that these ask. All ranks of the
+        machine share them."""
+        near, behind = split_levels(opening.levels)
+        if not behind:
+            return opening
+        assert opening.workload is not None, "caches have one"
+        if lies_in_memory(cached_bytes(opening.store)):
+            _log.warning(
+                "Features %r are in memory already, where the device reads them: the cache with the host behind the "
+                "device's is left out.",
+                name,
+            )
+            return replace(opening, levels=near)
+        store = open_all(
+            behind,
+            opening.store,
+            opening.workload,
+            membership=opening.gather_group.membership(f"host-cache-{name}"),
+            sharer_of=opening.sharer_of,
+            epoch=opening.epoch,
+            progress=opening.progress,
+            num_nearer=len(near),
+        )
+        self._host_levels.append(store)
+        return replace(opening, store=store, levels=near)
 
     def _new_probe(self, device: Device) -> CacheProbe:
         """One probe for all tables, which share by size what training leaves."""
@@ -135,7 +170,17 @@ def _why_not(levels: Sequence[FeatureCache]) -> str | None:
     do not."""
     from lightning_gnnload.cache.device.device_builder import why_not_on_device
 
-    on_host = [level.device == "cpu" for level in levels]
-    if any(on_host):
-        return "" if all(on_host) else "caches in front of each other lie on the device, or with the host, together"
-    return why_not_on_device(levels)
+    near, behind = split_levels(levels)
+    if any(level.device != "cpu" for level in behind):
+        return "behind a cache that lies with the host, there is none on the device"
+    if behind and not near:
+        return ""
+    if any(not level.evicts for level in behind):
+        return "behind a device's cache, one that lies with the host has to evict, as 'fifo' and 's3fifo' do"
+    return why_not_on_device(near)
+
+
+def split_levels(levels: Sequence[FeatureCache]) -> tuple[tuple[FeatureCache, ...], tuple[FeatureCache, ...]]:
+    """Splits caches, nearest first, at the first that has to lie with the host."""
+    count = next((number for number, level in enumerate(levels) if level.device == "cpu"), len(levels))
+    return tuple(levels[:count]), tuple(levels[count:])

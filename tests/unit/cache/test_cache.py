@@ -162,12 +162,16 @@ def test_room_for_no_row_is_an_error(settings: dict) -> None:
         ({"capacity_bytes": -1}, "capacity_bytes=-1"),
         ({"capacity_bytes": 1e9}, "capacity_bytes=1000000000.0.*whole number"),
         ({"share": "some"}, "share='some'"),
+        ({"copied": 1.5}, "copied=1.5"),
+        ({"copied": True}, "copied=True"),
+        ({"copied": 0.5, "share": "replicated"}, "share='replicated' says it of all"),
+        ({"copied": 0.5, "policy": "clairvoyant"}, "policy='clairvoyant' replaces its rows"),
+        ({"copied": 0.5, "policy": "fifo"}, "policy='fifo' replaces its rows"),
         ({"policy": "lru"}, "'lru'.*'presample'"),
         ({"policy": "clairvoyant", "window": 0}, "window"),
         ({"policy": "presample", "window": 3}, "window=3 is for policy='clairvoyant'"),
         ({"policy": "fifo", "window": 3}, "window=3 is for policy='clairvoyant'"),
         ({"policy": "belady", "share": "partitioned"}, "each rank looks ahead for itself"),
-        ({"policy": "fifo", "share": "partitioned", "device": "cuda"}, "machine.s memory alone"),
     ],
 )
 def test_settings_that_cannot_work_are_refused_at_once(settings: dict, message: str) -> None:

@@ -100,6 +100,36 @@ def cache_order() -> torch.Tensor:
     return torch.from_numpy(hottest(HOTNESS.counts, N, 30))
 
 
+def test_each_rank_has_the_hottest_where_asked_and_shares_the_others() -> None:
+    hot = hottest(HOTNESS.counts, N, 30)
+    for cache in opened(3, copied=0.25):
+        near, far = cache.caches
+        assert near.location[hot[:7]].tolist() == [*range(7)]
+        assert np.flatnonzero(far.location >= 0).tolist() == sorted(hot[7:].tolist())
+        assert [len(shard) for shard in near.shards] == [7]
+        assert sum(len(shard) for shard in far.shards) == 23
+        out = torch.empty(N, 5)
+        assert sum(read.rows for read in cache.gather(torch.arange(N), out) if read.tier == "cache") == 30
+        assert torch.equal(out, ROWS)
+        cache.close()
+    # What is copied takes memory of the limit: of 40 rows, 8 are there once more, and each rank has a table of these.
+    limit = 3 * 4 * N + 48 * 20
+    near, far = opened(2, ratio=None, capacity_bytes=limit, copied=0.2)[0].caches
+    assert (near.num_rows, far.num_rows) == (8, 32)
+
+
+def test_a_rank_that_ranks_for_itself_copies_nothing_of_others() -> None:
+    class Own(CachePolicy):
+        is_own = True
+
+        def hotness(self, workload, epoch) -> np.ndarray:
+            return HOTNESS.counts
+
+    with pytest.raises((CacheConfigError, CacheShareError), match=r"copied=0\.5 is for rows that ranks share"):
+        opened(2, Own(), copied=0.5)
+    assert [cache.num_rows for cache in opened(2, Own())] == [30, 30]
+
+
 def test_one_rank_ranks_and_the_others_follow() -> None:
     asked = []
 
