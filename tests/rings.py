@@ -42,6 +42,7 @@ FILES = {
     "cuda/test_packing.py": "law",
     "cuda/test_partitioned_cache.py": "law",
     "cuda/test_placement.py": "law",
+    "cuda/test_reused_memory.py": "law",
     "cuda/test_scan.py": "law",
     "cuda/test_typed.py": "law",
     "cuda/test_walks.py": "law",

@@ -4,8 +4,9 @@
 // The kernels run as they are written, a thread a fiber (machine.h). Their results are a device's;
 // their speed says nothing. What a device leaves undefined is random here, or an error:
 //
-//   threads of a block   run one at a time until one meets others or comes to an atomic operation or
-//                        a fence; who goes on is drawn, so a race shows under some seed
+//   threads of a block   run one at a time until one meets others or comes to an atomic operation, a
+//                        fence or a load that names a cache; who goes on is drawn, so a race shows
+//                        under some seed
 //   blocks               one after another, in an order that is drawn: none may wait for another
 //   shared memory        holds random bytes when a block begins
 //   collectives          the lanes of the mask have to meet at the same one, with the same mask

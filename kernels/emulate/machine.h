@@ -1,7 +1,7 @@
 // machine.h: the threads of one block as fibers, and who of them runs next.
 //
 // One fiber runs at a time, on the caller's thread. It gives way at collectives, barriers, atomic
-// operations and fences; the next one is drawn. Misuse ends the launch with a message.
+// operations, fences and loads that name a cache; the next one is drawn. Misuse ends the launch with a message.
 #pragma once
 
 #include <setjmp.h>

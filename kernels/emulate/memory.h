@@ -64,12 +64,19 @@ inline void __nanosleep(unsigned) { emulate::give_way(); }
   emulate::fail();
 }
 
+template <class T>
+T __ldg(const T* address) {
+  return *address;
+}
+
+// Others go on after the load: who decides by what it saw, and then stores, finds that it is old.
 #define LG_LOAD(name)        \
   template <class T>         \
   T name(const T* address) { \
-    return *address;         \
+    const T seen = *address; \
+    emulate::give_way();     \
+    return seen;             \
   }
-LG_LOAD(__ldg)
 LG_LOAD(__ldca)
 LG_LOAD(__ldcg)
 LG_LOAD(__ldcs)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 import itertools
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -29,7 +29,7 @@ from . import host_build
 from .allocator import Allocator
 from .emulated_libcuda import EmulatedLibcuda, image_of
 from .fakes import FakeRuntime
-from .streams import DEFAULT, Span, Streams
+from .streams import DEFAULT, HOST_MEMORY, Span, Streams
 from .torch_work import TorchWork
 
 MAX_SHARED_BYTES = 48 << 10
@@ -104,7 +104,8 @@ class EmulatedDevice:
         self.streams = Streams()
         self.memory = Allocator(memory_bytes, self.streams)
         self._runtime = FakeRuntime()
-        self._host_memory = HostMemory(self._runtime, nullcontext)
+        self._host_memory = HostMemory(self._runtime, self._idle)
+        self._mapped: dict[int, int] = {}  # where each array that was mapped begins and ends
         self._kernels = kernels
         self._lane_seeds = itertools.count(seed << 32)
         self._instantiations: dict[tuple[str, str, tuple[str, ...]], Instantiation] = {}
@@ -176,7 +177,9 @@ class EmulatedDevice:
         return tensor.numpy().copy()
 
     def map_host(self, array: np.ndarray) -> Mapped:
-        return self._host_memory.map(array)
+        mapped = self._host_memory.map(array)
+        self._mapped[mapped.address] = mapped.address + mapped.tensor.nbytes
+        return mapped
 
     def copy_from_host(self, array: np.ndarray) -> torch.Tensor:
         """Copies pageable memory, as a user's ``.to(device)`` does, which fails where others have registered a part."""
@@ -204,11 +207,23 @@ class EmulatedDevice:
     def free_bytes(self) -> int:
         return self.memory.free_bytes()
 
+    @contextmanager
+    def _idle(self) -> Iterator[None]:
+        self.synchronize()
+        yield
+
     def _memory_of(self, value: Any) -> torch.Tensor | Span | None:
-        """What a pointer leads to, if it is the device's."""
+        """What a pointer leads to, if it is the device's or mapped."""
         if isinstance(value, torch.Tensor):
             return value
-        return self.memory.span(value) if isinstance(value, int) and value else None
+        if isinstance(value, Mapped):
+            return Span(HOST_MEMORY, value.address, value.address + value.tensor.nbytes)
+        if not isinstance(value, int) or not value:
+            return None
+        if (own := self.memory.span(value)) is not None:
+            return own
+        ends = [end for begin, end in self._mapped.items() if begin <= value < end]
+        return Span(HOST_MEMORY, value, max(ends)) if ends else None
 
     def _instantiation(self, op: str, kernel: str, types: tuple[str, ...]) -> Instantiation:
         found = self._instantiations.get((op, kernel, types))

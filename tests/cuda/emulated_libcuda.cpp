@@ -408,8 +408,10 @@ EXPORT Status cuMemFreeHost(void* memory) {
   static_assert(std::is_same_v<decltype(&symbol), decltype(Driver::member)>);
 LG_DRIVER_ENTRIES(LG_SAME)
 
-// Forgets what is queued, counted, wanted, owned and failed; events, host memory and modules stay.
+// Forgets what is queued, counted, wanted, owned and failed, and the calling thread's context.
+// Events, host memory and modules stay.
 EXPORT void lg_emulated_reset(int is_deferred, uint64_t seed) {
+  current = nullptr;
   const std::lock_guard<std::mutex> lock(state.mutex);
   state.streams = Streams();
   state.streams.is_deferred = is_deferred;

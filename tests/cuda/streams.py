@@ -24,6 +24,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 
 Clock = Counter  # stream -> how much of its work is surely done
 DEFAULT = "default"
+HOST_MEMORY = -1  # the storage that stands for what the device reads of the host's, by address
 
 
 class UnorderedError(AssertionError):
@@ -51,21 +52,25 @@ class Storage:
     """Memory that was allocated in one piece.
 
     Attributes:
-        held: keeps the storage's name from being used again, not its memory.
+        held: keeps the storage's name from being used again, not its memory; None for the host's.
         ranges: all that were touched; they may overlap.
         owner: the stream that gets the memory again when it is freed; None where another allocator has it.
         kept_for: other streams whose work the owner's next use of the memory waits for.
     """
 
-    held: StorageWeakRef
+    held: StorageWeakRef | None
     ranges: dict[tuple[int, int], Touched] = field(default_factory=dict)
     owner: str | None = None
     kept_for: set[str] = field(default_factory=set)
 
+    @property
+    def is_freed(self) -> bool:
+        return self.held is not None and self.held.expired()
+
 
 @dataclass(frozen=True)
 class Span:
-    """Bytes of a storage that work touches, found by their address."""
+    """Bytes of a storage that work touches, found by their address: of :data:`HOST_MEMORY`, the addresses."""
 
     storage: int
     begin: int
@@ -92,7 +97,7 @@ class Streams:
         self._count = itertools.count()
         self._clocks: dict[str, Clock] = {}
         self._host: Clock = Counter()
-        self._storages: dict[int, Storage] = {}
+        self._storages: dict[int, Storage] = {HOST_MEMORY: Storage(None)}
         self._numbers: dict[str, int] = {}
         self._most_storages = 100  # beyond them, those that are freed are forgotten
 
@@ -155,7 +160,7 @@ class Streams:
         """
         with self._lock:
             stream, clock = self.current, self._now()
-            freed = [(name, old) for name, old in self._storages.items() if old.held.expired() and old.owner == stream]
+            freed = [(name, old) for name, old in self._storages.items() if old.owner == stream and old.is_freed]
             for name, old in freed:
                 del self._storages[name]
                 for touched in old.ranges.values():
@@ -200,6 +205,27 @@ class Streams:
             for clock in self._clocks.values():
                 self._host |= clock
 
+    @property
+    def is_idle(self) -> bool:
+        """Whether the host has waited for all work."""
+        with self._lock:
+            return all(clock <= self._host for clock in self._clocks.values())
+
+    def host_writes(self, address: int, num_bytes: int) -> None:
+        """Notes that the host writes memory of its own that the device reads.
+
+        Raises:
+            UnorderedError: it may still read what is there.
+        """
+        with self._lock:
+            for touched in self._of(Span(HOST_MEMORY, address, address + num_bytes))[1]:
+                for stream, moment, _ in _touches(touched):
+                    if self._host[stream] < moment:
+                        raise UnorderedError(
+                            f"the host writes memory that stream {stream!r} may still read. Wait for an event that was "
+                            "recorded there after the read."
+                        )
+
     def _now(self) -> Clock:
         stream = self.current
         self._clocks[stream] = self._clocks.get(stream, Counter()) | self._host
@@ -212,7 +238,7 @@ class Streams:
                 self._storages = {
                     name: known
                     for name, known in self._storages.items()
-                    if known.owner is not None or not known.held.expired()
+                    if known.owner is not None or not known.is_freed
                 }
                 self._most_storages = 2 * len(self._storages) + 100
             self._storages[held._cdata] = Storage(StorageWeakRef(held))

@@ -17,12 +17,14 @@ from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.errors import CacheShareError, SeedError
 from lightning_gnnload.ops.cuda import batch as batches
 from lightning_gnnload.ops.cuda.bus_order import (
+    AS_THEY_COME,
     FEW_READS,
     NUM_BUCKETS,
     SCRATCH_WORDS,
     BusOrder,
     OrderScratch,
     Reads,
+    can_order,
     order_reads,
 )
 from lightning_gnnload.ops.cuda.device import Device
@@ -113,6 +115,15 @@ def test_a_part_of_the_ids_below_what_stands_above_them(device_of: Device) -> No
     assert np.array_equal(found, np.sort(low[:20]))
     found, _ = entries_of(device, order_reads(device, replace(reads, end=reads.first)))
     assert not len(found)
+
+
+def test_a_table_of_more_rows_than_entries_have_bits_for_is_read_as_it_comes(device: Device) -> None:
+    assert can_order(1 << 24, (1 << 39) - 1)
+    assert not can_order(1 << 24, 1 << 39)
+    assert not can_order(1 << 31, 10)
+    case = Cached(device, 8, 0.5)
+    assert order_missed(device, case.table, device.zeros(0, torch.int64)) is AS_THEY_COME
+    assert order_missed(device, replace(case.table, backing=None), device.put(np.arange(9))) is AS_THEY_COME
 
 
 def test_the_caller_may_give_the_memory(device: Device) -> None:
@@ -388,6 +399,21 @@ class TestDestinationsInOrder:
     @pytest.mark.parametrize("number", range(8))
     def test_by_type_time_and_query(self, device_of: Device, number: int) -> None:
         test_typed.test_a_batch_of_any_graph_is_that_of_the_cpu(device_of, number)
+
+    def test_places_are_those_of_nodes_whatever_query_stands_above_them(
+        self, device: Device, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        most_ids = []
+
+        def order(device: Device, reads: Reads) -> BusOrder:
+            found = order_reads(device, reads)
+            most_ids.append(int(entries_of(device, found)[0].max()))
+            return found
+
+        monkeypatch.setattr(batches, "order_reads", order)
+        test_typed.test_many_rows_of_one_node(device)  # of 60
+        assert len(most_ids) == 2
+        assert max(most_ids) < 60
 
     def test_launches(self) -> None:
         device = Noting()

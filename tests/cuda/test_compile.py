@@ -34,6 +34,14 @@ def test_a_broken_source_says_where():
 
 
 @needs_nvrtc
+def test_products_are_rounded_before_they_are_added():
+    """As on the CPU: a fused multiplication and addition rounds once, and gives other bits."""
+    body = "__global__ void f(float* x, double* y) { x[0] = x[1] * x[2] + x[3]; y[0] = y[1] * y[2] + y[3]; }"
+    text = f'#include "common/cuda/kernel.h"\nnamespace lg {{\n{body}\n}}\n'
+    assert b"fma" not in compile_text(text, "f_cuda.cu", ["f"], options("compute_75")).image
+
+
+@needs_nvrtc
 @pytest.mark.parametrize(("arch", "begin"), [("sm_90", b"\x7fELF"), ("compute_75", b"//")])
 def test_kernels_are_compiled_under_their_mangled_names(arch, begin):
     op = sources.ops()[0]

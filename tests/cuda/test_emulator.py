@@ -12,7 +12,9 @@ import torch
 
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.pages import private_bytes
+from lightning_gnnload.ops.cuda.device import Mapped
 
+from .allocator import OverrunError
 from .emulated import EmulatedDevice
 from .streams import UnorderedError
 
@@ -154,7 +156,7 @@ def test_unknown_instantiations_are_refused(emulated: EmulatedDevice) -> None:
         emulated.launch("warps", "sum_warps", ("double",), blocks=1, threads=64, values=words, sums=words.clone())
 
 
-def scan(device: EmulatedDevice, values: torch.Tensor, sums: torch.Tensor) -> None:
+def scan(device: EmulatedDevice, values: torch.Tensor | Mapped | int, sums: torch.Tensor) -> None:
     device.launch("warps", "scan_groups", blocks=1, threads=32, values=values, sums=sums, width=32)
 
 
@@ -195,6 +197,98 @@ def test_the_host_orders_streams_when_it_waits(emulated: EmulatedDevice) -> None
         emulated.read(sums)
     scan(emulated, sums, values)
     assert emulated.num_reads == 1
+
+
+def test_a_store_after_a_look_loses_what_came_between_and_an_atomic_does_not(emulated: EmulatedDevice) -> None:
+    values = np.arange(64, dtype=np.int32)
+    found: dict[int, set[int]] = {0: set(), 1: set()}
+    for by_store in [0] * 5 + [1] * 5:
+        least = emulated.put(np.array([100], np.int32))
+        arguments = {"values": emulated.put(values), "least": least, "by_store": by_store}
+        emulated.launch("warps", "find_least", blocks=1, threads=64, **arguments)
+        found[by_store].add(int(emulated.read(least)[0]))
+    assert found[0] == {0}
+    assert found[1] > {0} or 0 not in found[1]
+
+
+@pytest.mark.skipif("GNNLOAD_SANITIZED" in os.environ, reason="then the sanitizer ends the process")
+@pytest.mark.parametrize("place", [-1, 5])
+def test_who_writes_beside_a_tensor_is_told(emulated: EmulatedDevice, place: int) -> None:
+    out = emulated.empty(5, torch.int32)
+    emulated.launch("warps", "write_outside", blocks=1, threads=32, out=out, place=4)
+    with pytest.raises(OverrunError, match="before or behind a tensor of 20 bytes"):
+        emulated.launch("warps", "write_outside", blocks=1, threads=32, out=out, place=place)
+
+
+@pytest.mark.skipif("GNNLOAD_SANITIZED" in os.environ, reason="then memory is not used again")
+def test_an_address_that_outlives_its_tensor_is_told_or_leads_to_another(emulated: EmulatedDevice) -> None:
+    values, sums = emulated.zeros(32, torch.int64), emulated.empty(32, torch.int64)
+    scan(emulated, values.data_ptr(), sums)
+    address = values.data_ptr()
+    del values
+    with pytest.raises(OverrunError, match="a tensor that was freed"):
+        scan(emulated, address, sums)
+    others = emulated.put(np.full(32, 7))
+    assert others.data_ptr() == address
+    scan(emulated, address, sums)
+    assert sums.tolist() == [7 * count for count in range(1, 33)]
+
+
+@pytest.mark.parametrize("how", ["not told", "told", "waited for", "waited for by the host"])
+def test_memory_comes_back_to_its_stream_at_once(emulated: EmulatedDevice, how: str) -> None:
+    """Whatever other streams still do with it, unless torch was told of them or the stream has waited for them."""
+    out = emulated.empty(32, torch.int64)
+    ready = emulated.record()
+    with emulated.side_stream():
+        ready.wait()
+        values = emulated.zeros(32, torch.int64)
+        made = emulated.record()
+    made.wait()
+    scan(emulated, values, out)
+    if how == "told":
+        values.record_stream(emulated.current_stream())
+    done = emulated.record()
+    del values
+    with emulated.side_stream():
+        if how == "waited for":
+            done.wait()
+        if how == "waited for by the host":
+            done.synchronize()
+        if how == "not told":
+            with pytest.raises(UnorderedError, match="freed after it was read on stream 'default'"):
+                emulated.empty(1, torch.int64)
+        else:
+            emulated.empty(1, torch.int64)
+
+
+def test_what_torch_does_is_work_of_the_stream(emulated: EmulatedDevice) -> None:
+    values = emulated.zeros(32, torch.int64)
+    made = emulated.record()
+    with emulated.side_stream():
+        made.wait()
+        sums = values.cumsum(0)
+        done = emulated.record()
+    with pytest.raises(UnorderedError, match="add reads memory on stream 'default' that was written on stream 'side"):
+        sums + 1
+    with pytest.raises(UnorderedError, match="fill_ writes memory on stream 'default' that was read on stream 'side"):
+        values.fill_(1)
+    values.view(4, 8)
+    done.wait()
+    twice = sums + sums
+    del sums, twice
+    with emulated.side_stream(), pytest.raises(UnorderedError, match="read on stream 'default'"):
+        values.cumsum(0)
+
+
+def test_the_host_waits_before_it_writes_what_a_device_reads(emulated: EmulatedDevice) -> None:
+    mapped, sums = emulated.map_host(private_bytes(256).view(np.int64)), emulated.empty(32, torch.int64)
+    scan(emulated, mapped, sums)
+    read = emulated.record()
+    with pytest.raises(UnorderedError, match="stream 'default' may still read"):
+        emulated.streams.host_writes(mapped.address + 8, 8)
+    emulated.streams.host_writes(mapped.address + 256, 8)
+    read.synchronize()
+    emulated.streams.host_writes(mapped.address, 256)
 
 
 def test_a_copy_of_memory_that_is_registered_in_part_is_refused() -> None:

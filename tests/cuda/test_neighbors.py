@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import product
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
@@ -15,9 +17,11 @@ from lightning_gnnload.ops.cuda import batch as batches
 from lightning_gnnload.ops.cuda import neighbors, state, workspace
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops import graphs
 
+from .emulated import EmulatedDevice
 from .sampled import assert_equal, skewed_graph, topology_of
 
 SEEDS = np.array([3, 0, 17, 59, 8, 1])
@@ -53,6 +57,36 @@ def test_draws_that_collide_are_replaced_as_one_by_one(device: Device, fanout: i
     indices = len(degrees) + np.arange(indptr[len(degrees)])
     for step in range(3):
         check(device, (indptr, indices), [fanout], np.arange(len(degrees)), key=DrawKey(1, 0, step), edge_ids=True)
+
+
+@pytest.mark.parametrize("count", [255, 256, 257, 512, 1024, 1025])
+def test_hops_that_fill_their_tiles_are_complete(device: Device, count: int) -> None:
+    """Destinations are summed 256 at a time, edges are numbered 1,024 at a time; here there are as many of both."""
+    num_nodes = 3 * count
+    indptr = np.minimum(np.arange(num_nodes + 1), 2 * count)  # the last third has none
+    indices = np.roll(np.arange(num_nodes), -count)[: 2 * count]
+    check(device, (indptr, indices), [1, 1], np.arange(count), edge_ids=True)
+    check(device, (indptr, indices), [-1, 1], np.arange(count)[::-1].copy(), expand="new")
+
+
+@pytest.mark.parametrize("fanout", [3, -1])
+def test_edges_are_numbered_beyond_32_bits(device: Device, fanout: int, tmp_path: Path) -> None:
+    """Most of the lists' memory is never touched, and so takes none of the host's; a device would have to hold it."""
+    if not isinstance(device, EmulatedDevice):
+        pytest.skip("takes 17 GB of a device; tests/gpu has a graph of that size")
+    num_edges = (1 << 32) + 1000
+    indices = np.memmap(tmp_path / "indices", np.int32, "w+", shape=(num_edges,))
+    begins = np.array([0, 5, (1 << 31) - 3, (1 << 31) + 4, (1 << 32) - 2, (1 << 32) + 7, num_edges])
+    for node, begin in enumerate(begins[:-1]):
+        indices[begin : begin + 20] = (np.arange(20) * 7 + node) % 6
+    most = int(np.diff(begins).max())
+    topology = Topology(6, num_edges, device.put(begins), torch.from_numpy(indices), max_degree=most)
+    # Lists 1 and 3 have two thousand million edges.
+    seeds, key = np.array([1, 2, 4] if fanout > 0 else [0, 2, 4]), DrawKey(3, 1, 4)
+    sample = sample_neighbors(DeviceWorkspace(device, 6), topology, seeds, [fanout], key, edge_ids=True)
+    expected = graphs.sample(begins, indices, seeds, [fanout], key, edge_ids=True)
+    assert_equal(sample, expected)
+    assert expected.hops[0].edge_ids.max() > 1 << 32
 
 
 def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:

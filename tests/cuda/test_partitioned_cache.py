@@ -322,3 +322,14 @@ def test_memory_holds_its_parts(num_ranks: int) -> None:
         assert all(begin >= end for begin, end in zip(parts[2:], ends, strict=True))
         assert Parts.slots_in(parts.num_bytes, 1000, 12, num_ranks) == num_slots
         assert Parts.slots_in(parts.num_bytes - 1, 1000, 12, num_ranks) < num_slots
+
+
+def test_an_outbox_is_withdrawn_while_its_rank_is_inside() -> None:
+    sender, reader = ranks(2, 8)
+    sender.batch(np.arange(8))
+    sent = next(iter(MEMORIES.values())).numpy()[8:16].view(np.uint32)
+    assert sent[0] == sender.slots.num_places
+    sender.look(np.arange(8))
+    assert sent[0] == 0  # or who enters now would read rows that the sender is to replace
+    reader.batch(np.array([8]))
+    assert reader.cached() == {}

@@ -11,9 +11,11 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_gnnload
+from lightning_gnnload.errors import CudaCallError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda import batch
 from lightning_gnnload.ops.cuda.layers import sample_layers
@@ -255,3 +257,83 @@ def test_others_go_on_while_a_batch_is_made() -> None:
         ends.set()
         other.join(10)
     assert counted > alone / 4
+
+
+def test_whatever_call_fails_is_an_error_of_ours_and_the_next_batch_is_right() -> None:
+    library = EmulatedLibcuda()
+    device = EmulatedDevice(library=library)
+    topology, eager, draw = subject(device, "[3, 2]")
+    batches = PlannedBatches(device, topology, eager)
+    for step in range(3):
+        batches.draw(draw(step))
+    expected = DeviceWorkspace(device, topology.num_nodes)
+    library.forget_counts()
+    batches.draw(draw(3))
+    entries = ("cuLaunchKernel", "cuMemsetD8Async", "cuMemcpyHtoDAsync_v2", "cuMemcpyDtoHAsync_v2", "cuEventRecord")
+    num_calls = sum(library.count(entry) for entry in entries)
+    for call in range(2, num_calls + 4):  # after the first, by which the driver looks at the thread's context
+        library.fail(call, "CUDA_ERROR_ILLEGAL_ADDRESS")
+        with pytest.raises(CudaCallError, match=r"(clear|copy|start|mark|draw|enter).*CUDA_ERROR_ILLEGAL_ADDRESS"):
+            batches.draw(draw(4))
+        library.fail(0)
+        next_draw = draw(5)
+        assert arrays(batches.draw(next_draw)) == arrays(eager(expected, topology, next_draw)), call
+
+
+def test_a_plan_that_makes_something_else_is_not_used(caplog: pytest.LogCaptureFixture) -> None:
+    """As on a device that nobody has tried: the first batch is compared, and a warning names what differs."""
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, eager, draw = subject(device, "[3, 2]")
+    draws = [draw(step) for step in range(4)]
+    wrong = []
+
+    def spoilt(workspace, topology, draw):
+        sample = eager(workspace, topology, draw)
+        if not wrong:
+            sample.hops[1].indices.numpy()[0] ^= 1  # unseen by torch, as a fault of a device would be
+        return wrong.append(1) or sample
+
+    batches = PlannedBatches(device, topology, spoilt)
+    batches.draw(draws[0])
+    assert "indices of hop 1 of a batch otherwise by one call" in caplog.text
+    expected = DeviceWorkspace(device, topology.num_nodes)
+    for again in draws:
+        before = device.num_launches
+        assert arrays(batches.draw(again)) == arrays(eager(expected, topology, again))
+        assert device.num_launches - before == 2 * 10
+
+
+def test_plans_come_and_go() -> None:
+    """A thread keeps 16; more forms than that take no more memory, and are recorded again when they come back."""
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, eager, draw = subject(device, "[3, 2]")
+    batches = PlannedBatches(device, topology, eager)
+    free = []
+    for round_ in range(3):
+        for num_seeds in range(1, 25):
+            drawn = draw(round_)
+            batches.draw(drawn._replace(seeds=drawn.seeds[:num_seeds]))
+        free.append(device.free_bytes())
+    assert free[1] == free[2]
+    assert len(batches._plans) == 16
+
+
+def test_a_table_that_grows_in_a_batch_without_a_plan_ends_the_plans() -> None:
+    """Else they would number nodes in memory that is another's by then."""
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, _, draw = subject(device, "[3, 2]")
+
+    def eager(workspace, topology, draw):
+        return sample_neighbors(workspace, topology, draw.seeds, [-1] if draw.key.epoch else [3], draw.key)
+
+    batches, expected = (
+        PlannedBatches(device, topology, eager, "hash"),
+        DeviceWorkspace(device, topology.num_nodes, "hash"),
+    )
+    few = [Draw(draw(step).seeds[:4], DrawKey(0, 0, step)) for step in range(8)]
+    without_plan = [Draw(np.arange(NUM_NODES - 24, NUM_NODES), DrawKey(0, 1, step)) for step in range(4)]
+    hubs = Draw(np.arange(24), DrawKey(0, 1, 9))
+    for trial, drawn in enumerate([*without_plan, *few[:4], hubs, *few[4:]]):
+        assert arrays(batches.draw(drawn)) == arrays(eager(expected, topology, drawn)), trial
+        taken = device.empty(5000, torch.int64)  # what was freed is soon another's
+        taken.fill_(7)

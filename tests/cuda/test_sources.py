@@ -149,15 +149,7 @@ def test_the_compiler_refuses_what_is_read_otherwise(compiled: str, read: str) -
     text = " ".join(f"{re.sub('//.*', '', HEADER)}{ASKED.partition('LG_INSTANTIATE')[0]}".split())
     assert compiled in text
     known = parse("op", f"{text.replace(compiled, read, 1)}\nLG_INSTANTIATE(f<float>)")
-    command = [
-        host_build.COMPILER,
-        *host_build.FLAGS,
-        *host_build.KERNEL_FLAGS,
-        "-fsyntax-only",
-        "-Wno-unused-parameter",
-        "-xc++",
-        "-",
-    ]
+    command = [host_build.COMPILER, *host_build.FLAGS, "-fsyntax-only", "-Wno-unused-parameter", "-xc++", "-"]
     both = f"namespace lg {{ {text} }}\n{checks(known)}"
     done = subprocess.run(command, input=both, capture_output=True, text=True, check=False)
     assert (done.returncode == 0) == (compiled == read), done.stderr
@@ -228,9 +220,11 @@ OF_LAUNCHES = {"blocks", "threads", "shared_bytes", "as_batch"}
 
 def test_launches_name_kernels_and_all_of_their_parameters() -> None:
     """Without running them. What ``**`` passes is not looked at; ``DeviceBatch.launch`` passes itself."""
-    num_launches = 0
+    texts = set()
     for path in Path(lightning_gnnload.__file__).parent.rglob("*.py"):
         for call in ast.walk(ast.parse(path.read_text())):
+            if isinstance(call, ast.Constant) and isinstance(call.value, str):
+                texts.add(call.value)
             if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute) or call.func.attr != "launch":
                 continue
             named = [argument.value for argument in call.args[:2] if isinstance(argument, ast.Constant)]
@@ -240,5 +234,5 @@ def test_launches_name_kernels_and_all_of_their_parameters() -> None:
             known, given = {p.name for p in kernel.parameters}, {keyword.arg for keyword in call.keywords} - OF_LAUNCHES
             assert given - {None} <= known, f"{path}:{call.lineno}"
             assert None in given or known - given <= {"batch"}, f"{path}:{call.lineno}"
-            num_launches += 1
-    assert num_launches >= sum(len(sources.kernels(op)) for op in sources.ops())
+    # Those whose launches are written once for several kernels, too.
+    assert {kernel for op in sources.ops() for kernel in sources.kernels(op)} <= texts

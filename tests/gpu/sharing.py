@@ -25,7 +25,7 @@ from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.sample.workload import Workload
 
-N, WIDTH, NUM_CACHED = 100_000, 100, 60_000
+N, WIDTH, NUM_CACHED, NUM_IDS = 100_000, 100, 60_000, 20_000
 
 
 def share(
@@ -39,9 +39,10 @@ def share(
     with membership.connect() as peers:
         store = MemoryFeatureStore(rows)
         features = open_on_device(settings, store, workload, device, peers=peers, runtime=runtime, progress=False)
+    print("the cache is open", flush=True)
     wrong = 0
     for step in range(20):
-        ids = np.random.default_rng((membership.index, step)).integers(0, N, 20_000)
+        ids = np.random.default_rng((membership.index, step)).integers(0, N, NUM_IDS)
         if step % 2:
             with device.side_stream():
                 found = device.read(features.gather(device.put(ids)))
@@ -49,6 +50,7 @@ def share(
             found = device.read(features.gather(device.put(ids)))
         wrong += int((found != rows[ids].numpy()).any(axis=1).sum())
     reads = {read.tier: read.rows for read in features.reads()}
+    print("all was gathered", flush=True)
     if dies and membership.index == membership.count - 1:
         Path("dying").touch()
         time.sleep(0.2)
@@ -74,5 +76,6 @@ if __name__ == "__main__":
     number = index % torch.cuda.device_count()
     torch.cuda.set_device(number)
     gpu = open_device(torch.device("cuda", number))
+    print("the device is open", flush=True)
     seen = share(Membership(name, index, count), gpu, CupyRuntime(number), dies=end == "die", policy=policy)
     Path(f"seen-{index}.json").write_text(json.dumps(seen))

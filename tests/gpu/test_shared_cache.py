@@ -1,4 +1,9 @@
-"""A cache on GPUs that processes share by CUDA's own means: on one GPU, by two processes; on more where there are."""
+"""A cache on GPUs that processes share by CUDA's own means: on one GPU, by two processes; on more where there are.
+
+Each process is a new interpreter, which imports torch and compiles the kernels that it is the first to need: half a
+minute where nothing else runs, and more than one beside other workers. What hangs is ended after a while, and the
+failure shows how far each process had come, and where it stood.
+"""
 
 from __future__ import annotations
 
@@ -20,6 +25,8 @@ from tests.gpu import sharing
 from tests.integration.scripts.launch import PATIENCE, start
 from tests.runif import RunIf
 
+LIMIT_S = 90 * PATIENCE  # of a process
+pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 SHARD_BYTES = sharing.NUM_CACHED // 2 * sharing.WIDTH * 4
 
 
@@ -44,10 +51,10 @@ def seen_by(count: int, end: str, folder: Path, policy: str = "degree") -> list[
             for index in range(count)
         ]
         if end == "die":
-            jobs[-1].wait(120 * PATIENCE)
+            jobs[-1].wait(LIMIT_S)
             (folder / "killed").touch()
         for job in jobs:
-            job.wait(120 * PATIENCE)
+            job.wait(LIMIT_S)
             assert job.returncode in (0, -signal.SIGKILL), job.output
         files = [folder / f"seen-{index}.json" for index in range(count)]
         return [

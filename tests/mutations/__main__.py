@@ -1,9 +1,12 @@
 """``python -m tests.mutations``: plants faults in a copy of the tree, one by one, and lists those that law lets pass.
 
-``planted.txt`` has one in each paragraph: what it breaks, lines that the package holds exactly once, and others in
-their place. It names no file, so that files may move. Tests run from the nearest on, until one fails: those that mirror
-the changed file, those that name what it defines, those of its folder and, with ``--whole``, all of law. A paragraph
-whose lines have changed since is reported as stale, to be mended or dropped.
+``planted.txt`` has one in each paragraph: what it breaks, lines that the package and its CUDA kernels hold exactly
+once, and others in their place. It names no file, so that files may move. CUDA kernels are compiled for the emulator by
+the tests that run them; the CPU's are not compiled anew, and so have no faults here.
+
+Tests run from the nearest on, until one fails: those that mirror the changed file, those that name what it defines,
+those of its folder and, with ``--whole``, all of law. A paragraph whose lines have changed since is reported as stale,
+to be mended or dropped.
 """
 
 from __future__ import annotations
@@ -49,8 +52,14 @@ def every() -> list[Mutation]:
 
 
 def sources(root: Path = ROOT) -> dict[Path, str]:
-    """The text of each file of the package, by its path below the root."""
-    return {path.relative_to(root): path.read_text() for path in sorted((root / "lightning_gnnload").rglob("*.py"))}
+    """The text of each file of the package, and of what only devices run, by its path below the root."""
+    kernels = root / "kernels"
+    files = [
+        *(root / "lightning_gnnload").rglob("*.py"),
+        *kernels.rglob("*.cu"),
+        *(kernels / "common/cuda").glob("*.h"),
+    ]
+    return {path.relative_to(root): path.read_text() for path in sorted(files)}
 
 
 def file_of(mutation: Mutation, texts: dict[Path, str]) -> Path | None:
@@ -61,6 +70,9 @@ def file_of(mutation: Mutation, texts: dict[Path, str]) -> Path | None:
 
 def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
     """Paths of tests for a file of the package: those that mirror it, those that name what it defines, and so on."""
+    if path.parts[0] == "kernels":
+        yield from _nearest_kernel(path)
+        return
     layer, *within = path.with_suffix("").parts[1:]
     if layer == "ops" or "device" in within:
         folder = Path("tests/cuda" if {"cuda", "device"} & {*within} else "tests/ops")
@@ -80,6 +92,17 @@ def nearest(path: Path, whole: bool) -> Iterator[list[str]]:
         yield [str(folder)]
     if whole:
         yield ["tests"]
+
+
+def _nearest_kernel(path: Path) -> Iterator[list[str]]:
+    """For a kernel: the tests of its operation, and those of what all kernels share."""
+    op = path.stem.removesuffix("_cuda")
+    files = sorted((ROOT / "tests/cuda").glob("test_*.py"))
+    yield [
+        str(file.relative_to(ROOT)) for file in files if op in file.stem or re.search(rf"\b{op}\b", file.read_text())
+    ]
+    yield ["tests/cuda/test_neighbors.py", "tests/cuda/test_scan.py"]
+    yield ["tests/cuda"]
 
 
 def copy_tree(target: Path) -> None:

@@ -136,12 +136,13 @@ class BatchPlan:
             self._native.add(*launch[:-1], moved)
         # What the other pointers lead to has to stay.
         self._keeps = [keep for address, keep in recording.targets if layout.find(address) is None]
-        self._scratch: torch.Tensor | None = None
+        self._scratch_at = 0
 
     def bind(self, scratch: torch.Tensor) -> None:
         """Uses ``scratch``, uint8 of ``scratch_bytes`` or more on the device, from now on."""
-        if self._scratch is not scratch:
-            base, self._scratch = scratch.data_ptr(), scratch
+        base = scratch.data_ptr()
+        if self._scratch_at != base:
+            self._scratch_at = base
             rows = [(base + offset, *piece) for offset, piece in self._outputs.pieces.items()]
             if rows:
                 self._table.copy_(self._device.put(np.array(rows, np.int64)))

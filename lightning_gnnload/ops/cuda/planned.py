@@ -61,7 +61,7 @@ class PlannedBatches:
         """Draws a mini-batch in the current stream, for which the host waits; ``rows``, contiguous tensors of the host
         of whatever belongs to its seeds, come along. Raises what ``eager`` raises."""
         if self._device.driver is None or not len(draw.seeds):
-            return self._launch(draw, rows)
+            return with_rows(self._device, self._launch(draw)[0], rows)
         check_array("seeds", draw.seeds, (np.int64,), 1, SeedError)
         queries = None if draw.queries is None else HostQueries.of(draw.queries, len(draw.seeds), self._topology)
         form = most_of(len(draw.seeds)), draw.key.hop, None if queries is None else queries.form
@@ -69,17 +69,25 @@ class PlannedBatches:
             return with_rows(self._device, self._record(form, draw, queries), rows)
         self._plans.move_to_end(form)
         plan = self._plans[form]
-        return self._launch(draw, rows) if plan is None else self._make(plan, draw, queries, rows)
+        if plan is None:
+            return with_rows(self._device, self._launch(draw)[0], rows)
+        return self._make(plan, draw, queries, rows)
 
-    def _launch(self, draw: Draw, rows: Sequence[torch.Tensor]) -> DeviceSample:
-        return with_rows(self._device, self._eager(self.workspace, self._topology, draw), rows)
+    def _launch(self, draw: Draw) -> tuple[DeviceSample, bool]:
+        """Draws a batch launch by launch; also tells whether a table has grown."""
+        sample = self._eager(self.workspace, self._topology, draw)
+        spaces = [self.workspace, *(space for name, space in self.workspace.cached.items() if name == "paths")]
+        num_growths = sum(space.num_growths for space in spaces)
+        has_grown, self._num_growths = num_growths > self._num_growths, num_growths
+        if has_grown:  # plans have the addresses of what is no more
+            self._plans.clear()
+        return sample, has_grown
 
     def _record(self, form: Hashable, draw: Draw, queries: HostQueries | None) -> DeviceSample:
         with self._recorder.recording() as recording:
-            sample = self._eager(self.workspace, self._topology, draw)
-        if self._count_growths():  # plans have addresses of what is no more; the next batch is recorded
-            self._plans.clear()
-            return sample
+            sample, has_grown = self._launch(draw)
+        if has_grown:
+            return sample  # and record the next batch
         plan = None
         try:
             plan = BatchPlan(self._device, recording, sample)
@@ -149,12 +157,6 @@ class PlannedBatches:
         """Lists the tables by which a batch is numbered."""
         has_paths = queries is not None and queries.path_end is not None
         return [self.workspace, self.workspace.cached["paths"]] if has_paths else [self.workspace]
-
-    def _count_growths(self) -> int:
-        """Returns how many tables have grown since the last call."""
-        spaces = [self.workspace, *(space for name, space in self.workspace.cached.items() if name == "paths")]
-        before, self._num_growths = self._num_growths, sum(space.num_growths for space in spaces)
-        return self._num_growths - before
 
     def _differing(self, sample: DeviceSample, made_again: DeviceSample) -> str:
         """Names the first array in which two samples differ; "" where they are equal. The host waits."""

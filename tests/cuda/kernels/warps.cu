@@ -67,6 +67,21 @@ __global__ void count_values(const int32_t* values, int32_t* counts, uint64_t* t
   }
 }
 
+// The least value; the wrong way, each decides by what it saw, and stores.
+__global__ void find_least(const int32_t* values, int32_t* least, int32_t by_store) {
+  const int64_t index = int64_t(blockIdx.x) * blockDim.x + threadIdx.x;
+  if (__ldcg(least) <= values[index]) return;
+  if (by_store) {
+    *least = values[index];
+  } else {
+    atomicMin(least, values[index]);
+  }
+}
+
+__global__ void write_outside(int32_t* out, int32_t place) {
+  if (threadIdx.x == 0) out[place] = 1;
+}
+
 __global__ void lane_outside_mask(int32_t* out) {
   out[threadIdx.x] = __any_sync(0x0000ffffu, threadIdx.x == 3);
 }
@@ -124,6 +139,8 @@ LG_INSTANTIATE(reverse<int32_t>)
 LG_INSTANTIATE(reverse<double>)
 LG_INSTANTIATE(leave_behind)
 LG_INSTANTIATE(count_values)
+LG_INSTANTIATE(find_least)
+LG_INSTANTIATE(write_outside)
 LG_INSTANTIATE(lane_outside_mask)
 LG_INSTANTIATE(early_end)
 LG_INSTANTIATE(other_collective)
