@@ -29,7 +29,7 @@ version = $(shell sed -n 's/^__version__ = "\([0-9]*\.[0-9]*\).*/\1/p' lightning
 kernel_sources := $(shell find kernels -type f \( -name '*.cpp' -o -name '*.h' -o -name '*.cu' \))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu test-lightning test-pyg test-relbench test-dgl mutations bench compare bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz cluster clean distclean
+.PHONY: help setup setup-lint train test test-all test-matrix test-hunt test-oldest test-gpu gpu-report test-lightning test-pyg test-relbench test-dgl mutations bench compare bench-strategy bench-features bench-partition bench-gpu docs docs-version wheels house lint ruff names mypy imports clang-format kernels cuda sanitize fuzz cluster clean distclean
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-15s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -62,6 +62,9 @@ test-oldest: build/lightning-$(RELEASE)/.ready  ## the tests nearest to Lightnin
 
 test-gpu: $(ready)  ## the tests of the CUDA path on a GPU
 	$(BIN)/python -m pytest tests/gpu tests/cuda $(ARGS)
+
+gpu-report: $(ready)  ## examine a GPU, test on it and measure it, in five minutes, into build/gpu-report (ARGS='--steps doctor' for a part)
+	$(BIN)/python scripts/gpu_report.py $(ARGS)
 
 test-lightning: $(ready)  ## Lightning's own tests with FactoredStrategy in DDP's place (LIGHTNING=path of its repository)
 	$(BIN)/python -m tests.lightning "$(LIGHTNING)" $(ARGS)

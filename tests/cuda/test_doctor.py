@@ -13,7 +13,7 @@ from lightning_gnnload.host import malloc
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.plugin.commands import cli, doctor
 from lightning_gnnload.plugin.commands import doctor as doctor_command
-from lightning_gnnload.plugin.commands.doctor import cuda_findings, machine_findings, samples_alike
+from lightning_gnnload.plugin.commands.doctor import cuda_findings, machine_findings
 from tests.cuda.emulated import EmulatedDevice
 
 GIB = 1 << 30
@@ -141,8 +141,14 @@ def test_each_device_shows_that_it_samples(monkeypatch: pytest.MonkeyPatch) -> N
     compiler, *devices = cuda_findings()
     assert compiler.about == "kernel compiler"
     assert [(each.about, each.found) for each in devices] == [
-        ("cuda:0", "Test GPU 0, 70.0 GiB of 80.0 GiB free, reaches no other device; a test batch equals the CPU's"),
-        ("cuda:1", "Test GPU 1, 71.0 GiB of 80.0 GiB free, reaches cuda:0; a test batch equals the CPU's"),
+        (
+            "cuda:0",
+            "Test GPU 0, 70.0 GiB of 80.0 GiB free, reaches no other device; a test batch equals the CPU's",
+        ),
+        (
+            "cuda:1",
+            "Test GPU 1, 71.0 GiB of 80.0 GiB free, reaches cuda:0; a test batch equals the CPU's",
+        ),
     ]
 
 
@@ -164,12 +170,8 @@ def test_a_device_that_cannot_be_used_says_why_and_the_next_is_looked_at(
     monkeypatch.setattr(doctor, "open_device", opened)
     _, first, second = cuda_findings()
     assert first.found.endswith(f"; off: {refusal}")
-    assert second.found.endswith("; off: a test batch differs from the CPU's")
+    assert "; off: a test batch differs: neighbours: indptr of hop 0 of step 0" in second.found
     assert "report it" in second.advice
-
-
-def test_a_device_is_compared_with_the_cpu(device: Device) -> None:
-    assert samples_alike(device)
 
 
 @pytest.mark.parametrize("has_device", [True, False])

@@ -1,4 +1,7 @@
-"""``gnnload doctor``: what this machine offers, which CUDA devices can be used, and what would help."""
+"""``gnnload doctor``: what this machine offers, which CUDA devices can be used, and what would help.
+
+``--gpu`` examines one of them whole, and writes a file.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +10,34 @@ import os
 import platform
 import re
 import resource
+import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from lightning_gnnload import ops
-from lightning_gnnload.data.block import MiniBatch
-from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
 from lightning_gnnload.host import malloc
 from lightning_gnnload.host.huge_pages import SWITCH, can_move_to_huge_pages
 from lightning_gnnload.host.memory import free_bytes, in_units
-from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
-from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.open_device import open_device
-from lightning_gnnload.plugin.commands.arguments import Parser
+from lightning_gnnload.plugin.commands.arguments import Parser, at_least, output_file
 from lightning_gnnload.plugin.commands.versions import EXTRAS, version_of, versions
-from lightning_gnnload.sample.base import draw_here
-from lightning_gnnload.sample.device.placement import place
-from lightning_gnnload.sample.device.samplers import DeviceSampler, differences
-from lightning_gnnload.sample.neighbor import NeighborSampler
-from lightning_gnnload.sample.seeds.rows import NodeSeeds
+from lightning_gnnload.plugin.device_report.comparison import quick_comparisons
+from lightning_gnnload.plugin.device_report.parts import ExaminedDevice
+from lightning_gnnload.plugin.device_report.report import DeviceReport, say_on_stderr
 
+_OUT = "gnnload-gpu.json"
+_DESCRIPTION = "Says what this machine offers, which GPUs can be used, and what would help."
+_EPILOG = """--gpu takes some minutes. Each part runs in a process of its own, with a time limit. The exit status is 0
+if all ran to their end and the kernels' results are the CPU's, and 1 if not, or if there is no such GPU, for which no
+file is written."""
 _NVIDIA_DRIVER = Path("/dev/nvidiactl")
 _HUGE_PAGES = Path("/sys/kernel/mm/transparent_hugepage")
 
@@ -144,9 +146,6 @@ def _malloc() -> MachineCheck:
     )
 
 
-_NODES, _SEEDS, _FANOUTS = 1000, np.arange(0, 1000, 10), [5, 3]
-
-
 def cuda_findings() -> Iterator[MachineCheck]:
     """Examines each device that this process sees; the compiler alone where there is none."""
     yield MachineCheck("kernel compiler", *_compiler())
@@ -191,52 +190,59 @@ def _device(index: int, num_devices: int) -> MachineCheck:
         peers = [f"cuda:{peer}" for peer in candidates if torch.cuda.can_device_access_peer(index, peer)]
         if candidates:
             name += f", reaches {', '.join(peers) or 'no other device'}"
-        is_alike = samples_alike(open_device(torch.device("cuda", index)))
+        compared = list(quick_comparisons(open_device(torch.device("cuda", index))))
     except (GnnLoadError, RuntimeError) as error:  # torch's and CuPy's, of a device that others have or that is broken
         return MachineCheck(about, f"{name}; off: {error}")
-    if not is_alike:
+    if bad := [comparison for comparison in compared if comparison.is_bad]:
         return MachineCheck(
             about,
-            f"{name}; off: a test batch differs from the CPU's",
-            "That is an error of this package, its compiler or the device: please report it, and sample on the CPU.",
+            f"{name}; off: a test batch {bad[0].outcome}: {bad[0].subject}: {bad[0].why}",
+            "That is an error of this package, its compiler or the device: please report it, with what gnnload doctor "
+            "--gpu writes, and sample on the CPU.",
         )
     return MachineCheck(about, f"{name}; a test batch equals the CPU's")
 
 
-def samples_alike(device: Device) -> bool:
-    """Whether small mini-batches that the device samples are the CPU's: of a plain graph, and by type and time.
-
-    Raises:
-        GnnLoadError: its kernels cannot be compiled, or run.
-    """
-    # The same on every machine: what differs is the device's, its compiler's or this package's.
-    rng, key, sampler = np.random.default_rng(0), DrawKey(seed=1, epoch=2, step=3), NeighborSampler(_FANOUTS)
-    src, dst = rng.integers(0, _NODES, (2, 8 * _NODES))
-    edges = {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
-    times = {edge_type: rng.integers(0, 100, len(src) // 2) for edge_type in edges}
-    timed = Graph.from_hetero(
-        {"node": _NODES}, edges, edge_time=times, node_time={"node": rng.integers(0, 100, _NODES)}
-    )
-    for graph in (Graph.from_coo(src, dst, num_nodes=_NODES), timed):
-        draw = NodeSeeds(graph, sampler, _SEEDS).ask(_SEEDS, key).draw
-        arena, layout = draw_here(sampler, graph, draw)
-        sample = DeviceSampler(sampler, place(graph, device), device).sample(draw)
-        if differences(device, sample, MiniBatch.view(arena, layout, len(_SEEDS))):
-            return False
-    return True
-
-
 def main(arguments: Sequence[str]) -> int:
     """Prints what this machine offers; returns the exit code."""
-    parser = Parser("gnnload doctor", description=__doc__)
+    parser = Parser("gnnload doctor", description=_DESCRIPTION, epilog=_EPILOG)
     parser.add_argument("--json", action="store_true", help="print findings as JSON, for reports of errors")
+    parser.add_argument(
+        "--gpu",
+        type=at_least(0),
+        nargs="?",
+        const=0,
+        metavar="NUMBER",
+        help="examine this GPU whole, 0 if there is no number: compare all kernels with the CPU's, and measure",
+    )
+    parser.add_argument("--out", type=output_file, metavar="FILE", help=f"of --gpu: the file to write; default {_OUT}")
     options = parser.parse_args(arguments)
+    if options.gpu is not None:
+        return _examine(options.gpu, options.out or Path(_OUT))
+    if options.out is not None:
+        parser.error("--out names the file of --gpu, which is missing")
     findings = [*machine_findings(), *cuda_findings()]
     if options.json:
         print(json.dumps([finding._asdict() for finding in findings], indent=2))
     else:
         _show(findings)
     return 0
+
+
+def _examine(index: int, file: Path) -> int:
+    num_devices = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if index >= num_devices:
+        there = f"there are {num_devices} GPUs, numbered from 0" if num_devices else _without_device().found
+        remedy = "" if num_devices else _without_device().advice
+        print(f"gnnload doctor: GPU {index} cannot be examined: {there}. {remedy}".rstrip(), file=sys.stderr)
+        return 1
+    report = DeviceReport.make(ExaminedDevice(index), say_on_stderr, file)
+    for line in report.lines():
+        print(line)
+    print(
+        f"Written to {file}, without names of users and machines, paths and addresses. CONTRIBUTING says who reads it."
+    )
+    return 0 if report.is_sound else 1
 
 
 def _show(findings: Sequence[MachineCheck]) -> None:

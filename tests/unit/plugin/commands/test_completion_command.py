@@ -39,7 +39,7 @@ def test_commands_options_and_classes_complete(script: str) -> None:
     assert "--data.sampler.fanouts" in completed(script, "fit", "--data.sampler.")
     assert completed(script, "fit", "--data.sampler", "Neigh") == ["NeighborSampler"]
     assert "PipelineMonitor" in completed(script, "fit", "--trainer.callbacks", "")
-    assert completed(script, "doctor", "--") == ["--help", "--json"]
+    assert completed(script, "doctor", "--") == ["--gpu", "--help", "--json", "--out"]
     # Commands that take a data module's settings, or all that fit takes, complete these, too.
     assert completed(script, "cache", "--data.batch_s") == ["--data.batch_size"]
     assert completed(script, "plan", "--trainer.max_e") == ["--trainer.max_epochs"]
