@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -9,7 +11,7 @@ import torch
 
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.sample import DeviceSample
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.topology import OFFSET_BITS, Topology
 from tests.ops.graphs import Batch, random_graph
 
 
@@ -24,6 +26,31 @@ def topology_of(device: Device, indptr: np.ndarray, indices: np.ndarray, **more:
         max_degree=int(degrees.max(initial=0)),
         **more,
     )
+
+
+def in_shards(device: Device, topology: Topology) -> Topology:
+    """The lists of every other node in shards of memory of their own, one of which has none, the others in host memory;
+    who reads a list of a shard there is found out."""
+    indptr = device.read(topology.indptr)  # type: ignore[arg-type]
+    location, of_shards = np.full(topology.num_nodes, -1), []
+    for shard, first in enumerate((0, topology.num_nodes, 2, 4)):
+        edges = [np.empty(0, np.int64)]
+        for node in range(first, topology.num_nodes, 6):
+            location[node] = (shard << OFFSET_BITS) + sum(map(len, edges))
+            edges.append(np.arange(indptr[node], indptr[node + 1]))
+        of_shards.append(np.concatenate(edges))
+    columns: dict[str, Any] = {"location": device.put(location)}
+    memory = []
+    for name in ("indices", "table", "edge_time"):
+        if (column := getattr(topology, name)) is not None:
+            damaged = device.read(column)
+            shards = [device.put(damaged[edges]) for edges in of_shards]
+            damaged[np.concatenate(of_shards)] = 0
+            columns[name] = device.map_host(damaged)
+            addresses = np.array([shard.data_ptr() for shard in shards])
+            columns["shards" if name == "indices" else f"{name}_shards"] = device.put(addresses)
+            memory += shards
+    return replace(topology, **columns, memory=SimpleNamespace(shards=memory, check=lambda: None))  # type: ignore[arg-type]
 
 
 def skewed_graph(seed: int, dtype: type = np.int64, num_nodes: int = 60, num_edges: int = 500) -> Any:

@@ -24,7 +24,7 @@ from lightning_gnnload.sample.labor import LaborSampler
 from tests.ops.graphs import sampled, star_graph
 from tests.ops.typed_graphs import random_typed_graph
 
-from .sampled import assert_equal, skewed_graph, topology_of
+from .sampled import assert_equal, in_shards, skewed_graph, topology_of
 from .test_typed import placed
 
 KEY = DrawKey(seed=7, epoch=2, step=5, hop=1)
@@ -102,12 +102,9 @@ def test_a_typed_batch_is_that_of_the_cpu(device: Device, piece: int, number: in
     assert_equal(sample, cpus)
 
 
-def test_hot_lists_are_read_from_the_device(device: Device) -> None:
-    indptr, indices = graph = skewed_graph(seed=2)
-    begin = np.where(np.arange(60) % 2, -1, indptr[:-1])
-    elsewhere = np.where(np.repeat(np.arange(60) % 2, np.diff(indptr)), indices, 0)  # whoever reads it is found out
-    topology = topology_of(device, *graph, hot_begin=device.put(begin), hot_indices=device.put(indices))
-    topology = replace(topology, indices=device.map_host(elsewhere))
+def test_lists_are_read_from_shards(device: Device) -> None:
+    graph = skewed_graph(seed=2)
+    topology = in_shards(device, topology_of(device, *graph))
     sample = sample_labor(DeviceWorkspace(device, 60), topology, SEEDS, [3, 3], KEY)
     given = (ops.Workspace(60), *graph, SEEDS, KEY)
     assert_equal(sample, sampled(lambda arena: ops.sample_labor(ops.SamplerInput(*given, arena), [3, 3])))

@@ -22,7 +22,7 @@ from tests import oracle
 from tests.ops.graphs import random_graph
 from tests.ops.layers import METHODS, sample
 
-from .sampled import assert_equal, skewed_graph, topology_of
+from .sampled import assert_equal, in_shards, skewed_graph, topology_of
 
 SEEDS = np.array([17, 3, 44, 0, 59])
 KEY = DrawKey(seed=7, epoch=2, step=5)
@@ -126,19 +126,9 @@ def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_hot_lists_are_read_from_the_device(device: Device, method: str) -> None:
+def test_lists_are_read_from_shards(device: Device, method: str) -> None:
     indptr, indices = skewed_graph(seed=2)
-    hot = np.arange(0, 60, 2)
-    begin, lists = np.full(60, -1), []
-    for node in hot:
-        begin[node] = sum(map(len, lists))
-        lists.append(indices[indptr[node] : indptr[node + 1]])
-    damaged = indices.copy()
-    for node in hot:
-        damaged[indptr[node] : indptr[node + 1]] = 0  # whoever reads them here is found out
-    topology = topology_of(
-        device, indptr, damaged, hot_begin=device.put(begin), hot_indices=device.put(np.hstack(lists))
-    )
+    topology = in_shards(device, topology_of(device, indptr, indices))
     drawn = sample_layers(DeviceWorkspace(device, 60), topology, SEEDS, [20, 9], method, KEY, edge_ids=True)  # type: ignore[arg-type]
     assert_equal(drawn, sample(indptr, indices, SEEDS, [20, 9], method, KEY))
 

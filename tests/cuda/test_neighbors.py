@@ -22,7 +22,7 @@ from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops import graphs
 
 from .emulated import EmulatedDevice
-from .sampled import assert_equal, skewed_graph, topology_of
+from .sampled import assert_equal, in_shards, skewed_graph, topology_of
 
 SEEDS = np.array([3, 0, 17, 59, 8, 1])
 
@@ -94,25 +94,14 @@ def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
     check(device, skewed_graph(seed=1), [5, 3], names=names)
 
 
-def test_hot_lists_are_read_from_the_device(device: Device) -> None:
-    indptr, indices = skewed_graph(seed=2)
-    hot = np.arange(0, 60, 2)
-    begin, lists = np.full(60, -1), []
-    for node in hot:
-        begin[node] = sum(map(len, lists))
-        lists.append(indices[indptr[node] : indptr[node + 1]])
-    damaged = indices.copy()
-    for node in hot:
-        damaged[indptr[node] : indptr[node + 1]] = 0  # whoever reads them here is found out
-    mapped = device.map_host(damaged)
-    topology = topology_of(
-        device, indptr, indices, hot_begin=device.put(begin), hot_indices=device.put(np.hstack(lists))
-    )
-    topology = type(topology)(**{**vars(topology), "indices": mapped})
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_lists_are_read_from_shards(device: Device, dtype: type) -> None:
+    indptr, indices = skewed_graph(seed=2, dtype=dtype)
+    topology = in_shards(device, topology_of(device, indptr, indices))
     for fanouts in ([5, 3], [-1, 2]):
         key = DrawKey(1, 2, 3)
-        sample = sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, fanouts, key)
-        assert_equal(sample, graphs.sample(indptr, indices, SEEDS, fanouts, key))
+        sample = sample_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, fanouts, key, edge_ids=True)
+        assert_equal(sample, graphs.sample(indptr, indices, SEEDS, fanouts, key, edge_ids=True))
 
 
 def test_the_host_waits_once(device: Device) -> None:

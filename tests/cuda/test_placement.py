@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,9 +16,9 @@ from lightning_gnnload.errors import DeviceMemoryError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.topology import OFFSET_BITS, Topology
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
-from lightning_gnnload.sample.device import hotness, placement
+from lightning_gnnload.sample.device import graph_placement, hotness
 from lightning_gnnload.sample.device.placement import budget_alone, budget_beside_model, place
 from tests.unit.toy import toy_graph
 
@@ -43,20 +44,34 @@ def held(values: torch.Tensor | Mapped) -> np.ndarray:
 def lists(topology: Topology, of_edges: str = "indices") -> list[list[int]]:
     """Each node's list, read as kernels read it."""
     indptr, cold = held(topology.indptr), held(getattr(topology, of_edges))
-    hot = getattr(topology, {"indices": "hot_indices", "table": "hot_table"}[of_edges])
     found = []
     for node in range(topology.num_nodes):
-        degree = indptr[node + 1] - indptr[node]
-        begin = -1 if topology.hot_begin is None else int(topology.hot_begin[node])
-        found.append((cold[indptr[node] :] if begin < 0 else hot.numpy()[begin:])[:degree].tolist())
+        degree = int(indptr[node + 1] - indptr[node])
+        at = -1 if topology.location is None else int(topology.location[node])
+        if at >= 0 and degree:
+            shards = held(getattr(topology, "shards" if of_edges == "indices" else f"{of_edges}_shards"))
+            begin = int(shards[at >> OFFSET_BITS]) + (at % 2**OFFSET_BITS) * cold.itemsize
+            found.append(np.frombuffer(ctypes.string_at(begin, degree * cold.itemsize), cold.dtype).tolist())
+        else:
+            found.append(cold[indptr[node] :][:degree].tolist())
     return found
+
+
+def in_shards(topology: Topology) -> np.ndarray:
+    """Which lists lie in some shard, bool ``[N]``."""
+    return held(topology.location) >= 0
+
+
+def num_hot(topology: Topology) -> int:
+    """Of edges in shards."""
+    return int(np.diff(held(topology.indptr))[in_shards(topology)].sum())
 
 
 def spoil(topology: Topology) -> None:
     """Overwrites the mapped lists of hot nodes: who reads those gets others."""
     assert isinstance(topology.indices, Mapped), "only the host's memory can be changed here"
     indptr, cold = held(topology.indptr), held(topology.indices)
-    for node in np.flatnonzero(held(topology.hot_begin) >= 0):
+    for node in np.flatnonzero(in_shards(topology)):
         cold[indptr[node] : indptr[node + 1]] = -1
 
 
@@ -65,7 +80,7 @@ def place_of(topology: Topology) -> str:
         return HOST
     if not isinstance(topology.indices, Mapped):
         return WHOLE
-    return OFFSETS if topology.hot_begin is None else HOT
+    return OFFSETS if topology.location is None else HOT
 
 
 def graph_of(index: type = np.int32, **more: object) -> Graph:
@@ -90,7 +105,7 @@ def test_wherever_lists_lie_they_are_the_graphs(where: str, index: type) -> None
     assert topology.names is None
     assert topology.table is None
     if where == HOT:  # the room is used but for less than a list
-        assert 600 - graph.in_degrees.max() < topology.hot_indices.numel() <= 600
+        assert 600 - graph.in_degrees.max() < num_hot(topology) <= 600
         spoil(topology)
     assert lists(topology) == in_lists(GRAPH.indices)
     assert (device.num_synchronized, device.num_reads) == (1, 0)  # before another stream reads it
@@ -151,8 +166,8 @@ def test_hot_lists_serve_a_larger_share_of_reads_than_of_bytes(pairs: Pairs, sym
     budget = graph.indptr.nbytes + 8 * graph.num_nodes + 4 * tenth
     for known in (None, visits):
         topology = place(graph, SmallDevice(), budget_bytes=budget, hotness=known)
-        assert topology.hot_indices.numel() <= tenth
-        served = reads[held(topology.hot_begin) >= 0].sum() / reads.sum()
+        assert num_hot(topology) <= tenth
+        served = reads[in_shards(topology)].sum() / reads.sum()
         assert served > share
     by_degree = hotness.hottest_lists(graph, graph.in_degrees**2.0, tenth)
     assert reads[by_degree].sum() / reads.sum() < share / 3  # the longest lists are no substitute
@@ -213,7 +228,7 @@ def test_a_graph_without_edges(num_nodes: int, budget: int) -> None:
 
 
 def test_large_arrays_are_copied_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(placement, "_CHUNK_BYTES", 1000)
+    monkeypatch.setattr(graph_placement, "_CHUNK_BYTES", 1000)
     device = SmallDevice()
     assert lists(place(GRAPH, device)) == in_lists(GRAPH.indices)
     assert device.largest_put == 1000
@@ -230,14 +245,14 @@ def test_bars_tell_of_each_array() -> None:
             told.append((title, total, sum(done)))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(placement, "progress_bar", bar)
+        patch.setattr(graph_placement, "progress_bar", bar)
         topology = place(GRAPH, SmallDevice(), budget_bytes=BUDGETS[HOT], progress=True)
-        num_hot = topology.hot_indices.numel()
+        num_edges = num_hot(topology)
         assert told == [
-            ("Placing offsets", 301, 301),
             ("Ranking lists", 2400, 2400),
-            ("Placing offsets of hot lists", 300, 300),
-            ("Placing hot lists", num_hot, num_hot),
+            ("Placing locations of lists", 300, 300),
+            ("Placing lists in the shard", num_edges, num_edges),
+            ("Placing offsets", 301, 301),
         ]
         place(GRAPH, SmallDevice())
         assert len(told) == 4  # silent unless it is asked for

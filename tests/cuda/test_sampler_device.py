@@ -14,9 +14,9 @@ from lightning_gnnload import GraphDataModule, NeighborSampler, ShadowSampler
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
 from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda import runtime
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import RoleDecision, RolePlan
-from lightning_gnnload.plugin.strategy import sampler_device
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of
 from lightning_gnnload.sample.device import placement
 from lightning_gnnload.sample.parts.sampler import PartSampler
@@ -46,7 +46,7 @@ def device(monkeypatch: pytest.MonkeyPatch) -> EmulatedDevice:
     """What every device is opened as."""
     found = EmulatedDevice()
     monkeypatch.setattr(opening, "open_device", lambda of: found)
-    monkeypatch.setattr(sampler_device, "runtime_of", lambda of: FakeRuntime())
+    monkeypatch.setattr(runtime, "runtime_of", lambda of: FakeRuntime())
     return found
 
 

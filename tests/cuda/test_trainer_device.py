@@ -39,6 +39,7 @@ from lightning_gnnload.errors import (
     SeedError,
 )
 from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda import runtime
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.trainer_device import why_not_gathered
@@ -48,6 +49,7 @@ from tests.integration.scripts.toy import Recorder, toy_data, toy_module
 from tests.unit.toy import toy_source
 
 from .emulated import EmulatedDevice
+from .fake_runtime import FakeRuntime
 
 NUM_STEPS = 20
 
@@ -403,6 +405,7 @@ def test_ranks_whose_cache_does_not_open_in_one_of_them_all_go_without(
             raise DeviceMemoryError("nothing is free")
         return {}
 
+    monkeypatch.setattr(runtime, "runtime_of", lambda of: FakeRuntime())
     monkeypatch.setattr(DeviceTables, "open", open_rows)
     monkeypatch.setattr(DeviceTables, "close", lambda _: closed.append(rank.index))
 

@@ -17,7 +17,6 @@ from lightning_gnnload.ops import Draw, DrawKey, Walks
 from lightning_gnnload.ops.cuda import batch as batches
 from lightning_gnnload.ops.cuda import walks as device_walks
 from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
 from lightning_gnnload.ops.cuda.walks import random_walk, sample_walks
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from lightning_gnnload.sample.device.placement import place
@@ -27,7 +26,7 @@ from lightning_gnnload.sample.walk import RandomWalkSampler
 from tests.ops.graphs import sampled, star_graph
 from tests.ops.weighted_graphs import WEIGHTS, WeightedGraph
 
-from .sampled import assert_equal, skewed_graph, topology_of
+from .sampled import assert_equal, in_shards, skewed_graph, topology_of
 
 KEY = DrawKey(seed=7, epoch=2, step=5, hop=1)
 SEEDS = np.array([3, 0, 17, 59, 8, 1])
@@ -119,12 +118,9 @@ def test_ties_go_to_the_smaller_name(device: Device) -> None:
         check(device, graph, Walks(1, 60), np.arange(4), num_hops=1, num_neighbors=20, names=part)
 
 
-def test_hot_lists_are_read_from_the_device(device: Device) -> None:
+def test_lists_are_read_from_shards(device: Device) -> None:
     indptr, indices = skewed_graph(seed=2)
-    begin = np.where(np.arange(60) % 2, -1, indptr[:-1])
-    elsewhere = np.where(np.repeat(np.arange(60) % 2, np.diff(indptr)), indices, 0)  # whoever reads it is found out
-    topology = topology_of(device, indptr, indices, hot_begin=device.put(begin), hot_indices=device.put(indices))
-    topology = Topology(**vars(topology) | {"indices": device.map_host(elsewhere)})
+    topology = in_shards(device, topology_of(device, indptr, indices))
     traces = random_walk(device, topology, SEEDS, GNNLAB, KEY)
     np.testing.assert_array_equal(traces.cpu(), ops.random_walk(indptr, indices, SEEDS, GNNLAB, KEY))
 
@@ -146,15 +142,10 @@ def test_walks_by_weight_are_those_of_the_cpu(device: Device, walks: Walks, kind
         check(device, (graph.indptr, graph.indices), walks, table=graph.table, names=names)
 
 
-def test_tables_of_hot_lists_are_read_from_the_device(device: Device) -> None:
+def test_tables_are_read_from_shards(device: Device) -> None:
     graph = WeightedGraph.random(60, 900, 2, "skewed")
-    entries, is_cold = graph.table.entries.view(np.int64), np.arange(60) % 2 == 1
-    begin, elsewhere = np.where(is_cold, -1, graph.indptr[:-1]), np.repeat(is_cold, np.diff(graph.indptr))
-    placed = {"hot_begin": device.put(begin), "hot_indices": device.put(graph.indices)}
-    topology = topology_of(device, graph.indptr, graph.indices, hot_table=device.put(entries), **placed)
-    # Whoever reads hot lists in host memory is found out.
-    cold = {"indices": np.where(elsewhere, graph.indices, 0), "table": np.where(elsewhere, entries, 0)}
-    topology = replace(topology, **{name: device.map_host(array) for name, array in cold.items()})
+    table = device.put(graph.table.entries.view(np.int64))
+    topology = in_shards(device, topology_of(device, graph.indptr, graph.indices, table=table))
     traces = random_walk(device, topology, SEEDS, GNNLAB, KEY, weighted=True)
     expected = ops.random_walk(graph.indptr, graph.indices, SEEDS, GNNLAB, KEY, table=graph.table)
     np.testing.assert_array_equal(traces.cpu(), expected)

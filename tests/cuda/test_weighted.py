@@ -19,7 +19,7 @@ from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
 from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
 from tests.ops.weighted_graphs import WEIGHTS, WeightedGraph
 
-from .sampled import assert_equal, topology_of
+from .sampled import assert_equal, in_shards, topology_of
 
 KEY = DrawKey(seed=7, epoch=2, step=5)
 SEEDS = np.array([3, 0, 17, 59, 8, 1])
@@ -96,22 +96,7 @@ def test_a_part_draws_in_the_name_of_its_graph(device: Device) -> None:
 
 def test_tables_lie_where_lists_do(device: Device) -> None:
     graph = WeightedGraph.random(60, 900, 2, "skewed")
-    entries, indptr, hot = graph.table.entries.view(np.int64), graph.indptr, range(0, 60, 2)
-    begin, edges = np.full(60, -1), []
-    for node in hot:
-        begin[node] = len(edges)
-        edges += range(indptr[node], indptr[node + 1])
-    damaged = {name: array.copy() for name, array in (("indices", graph.indices), ("table", entries))}
-    for array in damaged.values():
-        array[edges] = 0  # whoever reads them here is found out
-    topology = weighted_topology(
-        device,
-        graph,
-        hot_begin=device.put(begin),
-        hot_indices=device.put(graph.indices[edges]),
-        hot_table=device.put(entries[edges]),
-    )
-    topology = Topology(**vars(topology) | {name: device.map_host(array) for name, array in damaged.items()})
+    topology = in_shards(device, weighted_topology(device, graph))
     for fanouts in ([5, 3], [-1, 2]):
         sample = sample_weighted_neighbors(DeviceWorkspace(device, 60), topology, SEEDS, fanouts, KEY, edge_ids=True)
         assert_equal(sample, graph.sample(SEEDS, fanouts, KEY))

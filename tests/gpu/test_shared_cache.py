@@ -12,6 +12,7 @@ import signal
 import uuid
 from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -30,14 +31,16 @@ pytestmark = pytest.mark.timeout(3 * LIMIT_S)
 SHARD_BYTES = sharing.NUM_CACHED // 2 * sharing.WIDTH * 4
 
 
-def seen_by(count: int, end: str, folder: Path, policy: str = "degree") -> list[tuple[int, dict]]:
+def seen_by(
+    count: int, end: str, folder: Path, policy: str = "degree", script: Any = sharing
+) -> list[tuple[int, dict]]:
     """Status of each process, and what it saw."""
     name = uuid.uuid4().hex
     with ExitStack() as stack:
         jobs = [
             stack.enter_context(
                 start(
-                    Path(sharing.__file__),
+                    Path(script.__file__),
                     name,
                     index,
                     count,

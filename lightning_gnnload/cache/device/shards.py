@@ -1,4 +1,4 @@
-"""Shards: device memory that holds a cache's rows, and the functions that fill it."""
+"""Shards: device memory that holds a cache's rows, or a graph's lists, and the functions that fill it with rows."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
-from lightning_gnnload.errors import DeviceMemoryError
+from lightning_gnnload.errors import DeviceMemoryError, DeviceShareError
 from lightning_gnnload.host.pages import private_bytes
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.gather import gather_rows
@@ -33,13 +33,25 @@ class PrivateMemory:
 
 @dataclass
 class Shards:
-    """The shards of a cache, each in the memory of a device that this rank's device can read."""
+    """The shards of a cache or a graph, each in the memory of a device that this rank's device can read."""
 
-    addresses: list[int] = field(default_factory=list)  # of each shard's first row; rows follow without gaps
-    num_rows: list[int] = field(default_factory=list)  # of each shard
+    addresses: list[int] = field(default_factory=list)  # of each shard; a cache's rows follow without gaps
+    num_rows: list[int] = field(default_factory=list)  # of each shard of a cache
     own_shard: int = -1  # that this rank has filled; -1: none
     memory: ExportedMemory | PrivateMemory | None = None  # this rank's
     opened: list[OpenedMemory] = field(default_factory=list)  # other ranks'
+
+    def check(self) -> None:
+        """Raises DeviceShareError where this rank has closed its memory, or another rank of which it reads some is gone
+        or done."""
+        if self.memory is None:
+            raise DeviceShareError("Shards in devices' memory were closed, and cannot be read any more.")
+        for opened in self.opened:
+            if not opened.is_held:
+                raise DeviceShareError(
+                    f"{opened.purpose} is gone: that rank has ended, or is done. Look at its output; others cannot "
+                    f"go on without what its device held."
+                )
 
     def close(self) -> None:
         """Closes what this rank has opened, then its own memory once nobody reads it; a rank that is gone keeps nobody
@@ -50,8 +62,8 @@ class Shards:
         memory, self.memory, self.opened = self.memory, None, []
         if memory is not None and not memory.close(CLOSING_S):
             _log.warning(
-                "Another rank still reads this rank's cache %g s after this one is done with it. Its device's memory "
-                "stays taken until this process ends.",
+                "Another rank still reads what this rank's device holds %g s after this one is done with it. That "
+                "memory stays taken until this process ends.",
                 CLOSING_S,
             )
 

@@ -10,6 +10,8 @@ import torch
 
 from lightning_gnnload.errors import CudaCallError
 
+from .device import Device
+
 NO_MEMORY = "cudaErrorMemoryAllocation"  # CUDA's name of a failure to allocate
 
 
@@ -58,6 +60,11 @@ class Runtime(Protocol):
 
     def copy(self, target: int, source: int, num_bytes: int) -> None:
         """Copies from device to device on torch's current stream, without waiting."""
+
+
+def runtime_of(device: Device) -> Runtime:
+    """Returns the CUDA runtime by which the device's memory is shared between processes."""
+    return CupyRuntime(device.torch_device.index or 0)
 
 
 class CupyRuntime:

@@ -112,6 +112,7 @@ class OpenedMemory:
 
     def __init__(self, runtime: Runtime, memory_handle: MemoryHandle, fd: int) -> None:
         self.num_bytes = memory_handle.num_bytes
+        self.purpose = memory_handle.purpose
         self._runtime = runtime
         self._fd = fd
         if fd < 0:  # the owner would not know of this reader, and might free the memory
@@ -134,6 +135,12 @@ class OpenedMemory:
             if isinstance(error, CudaCallError):
                 raise DeviceShareError(f"{memory_handle.purpose}: its memory cannot be read here. {error}") from error
             raise
+
+    @property
+    def is_held(self) -> bool:
+        """Whether it is open here, and its owner lives and keeps it."""
+        # The owner's end of the pipe is closed when it frees the memory, and by the system when it dies.
+        return self._fd >= 0 and not _is_hung_up(self._fd, 0.0)
 
     def close(self) -> None:
         """Waits for the device's work that reads it; the owner may free it from then on."""

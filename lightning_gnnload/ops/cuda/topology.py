@@ -1,20 +1,42 @@
 """Topology: a graph as the sampling kernels of a device read it.
 
-Shapes: N graph nodes, E edges, H edges of hot nodes.
+Shapes: N graph nodes, E edges, S shards.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 from ..typed_lists import DenseLists
 from .device import Device, Mapped
+
+OFFSET_BITS = 48
+"""Of a location, kOffsetBits of kernels/common/cuda/adjacency.h: the others are the shard's number."""
+
+
+class ShardMemory(Protocol):
+    """The memory of a topology's shards: one of this rank's device, and perhaps others that other processes own."""
+
+    @property
+    def addresses(self) -> Sequence[int]:
+        """Where each shard begins."""
+
+    def write(self, offset: int, values: torch.Tensor) -> None:
+        """Copies values that lie on the device to its own shard, from byte ``offset`` on, by work in the current
+        stream."""
+
+    def check(self) -> None:
+        """Raises DeviceShareError where some of it is gone, or closed."""
+
+    def close(self) -> None:
+        """Gives it up, after the device's work; no kernel may read it any more."""
 
 
 @dataclass(frozen=True)
@@ -67,29 +89,33 @@ class DeviceLists:
 
 @dataclass(frozen=True)
 class Topology:
-    """A graph's in-neighbours as a device reads them: on the device or, where it is too small, partly in host memory.
+    """A graph's in-neighbours as a device reads them: on it, in shards of it and of those linked to it, or in host
+    memory.
 
-    A node's list is ``hot_indices[hot_begin[v] : hot_begin[v] + degree]`` where ``hot_begin`` is there and not
-    negative, and else ``indices[indptr[v] : indptr[v + 1]]``. ``hot_*`` are None where all lists are read alike.
+    Where ``location[v]`` is there and not negative, the list of node ``v`` is in a shard: from entry ``location[v] %
+    2**OFFSET_BITS`` on, of the one that begins at ``shards[location[v] >> OFFSET_BITS]``. Else it is
+    ``indices[indptr[v] : indptr[v + 1]]``. What there is besides of each edge lies likewise, each in shards of its own.
 
-    Source: topology in host memory read by the device, hot lists on it: DSP (PPoPP'23), section 6.
+    Source: topology in host memory read by the device, hot lists on it: DSP (PPoPP'23), section 6; over the devices of
+    a machine, sections 3.1 and 3.2.
     """
 
     num_nodes: int  # N
     num_edges: int  # E
     indptr: torch.Tensor | Mapped  # int64 [N + 1]
-    indices: torch.Tensor | Mapped  # int32 or int64 [E]
-    hot_begin: torch.Tensor | None = None  # int64 [N]
-    hot_indices: torch.Tensor | None = None  # [H], dtype of ``indices``, on the device
+    indices: torch.Tensor | Mapped  # int32 or int64 [E]; [0] where all lists are in shards
+    location: torch.Tensor | None = None  # int64 [N]
+    shards: torch.Tensor | None = None  # int64 [S], addresses, as the others
     names: torch.Tensor | Mapped | None = None  # int64 [N], global ids of a part's nodes
     table: torch.Tensor | Mapped | None = None  # uint64 as int64 [E], alias tables
-    hot_table: torch.Tensor | None = None  # [H]
+    table_shards: torch.Tensor | None = None
     edge_time: torch.Tensor | Mapped | None = None  # uint32 as int32 [E], time codes
-    hot_edge_time: torch.Tensor | None = None  # [H]
+    edge_time_shards: torch.Tensor | None = None
     lists: DeviceLists | None = None  # the same lists by edge type and time; None: nobody draws so
     types: Any = None  # names of nodes' and edges' types, GraphTypes
     max_degree: int = 0  # of any node
     has_weights: bool = False  # the graph has edge weights, on this device or not
+    memory: ShardMemory | None = None  # that the addresses lead to, and that lives as long
     about: str = ""  # what is where, and why, in a few words
     _whole: DeviceLists | None = field(default=None, repr=False, compare=False)
 
@@ -117,12 +143,14 @@ class Topology:
     @cached_property
     def tables(self) -> Topology:
         """This topology with the edges' alias tables in place of the lists; None where there are none."""
-        return replace(self, indices=self.table, hot_indices=self.hot_table, names=None)  # type: ignore[arg-type]
+        table: Any = self.table
+        return replace(self, indices=table, shards=self.table_shards, names=None)
 
     @cached_property
     def times(self) -> Topology:
         """This topology with the edges' time codes in place of the lists; None where there are none."""
-        return replace(self, indices=self.edge_time, hot_indices=self.hot_edge_time, names=None)  # type: ignore[arg-type]
+        edge_time: Any = self.edge_time
+        return replace(self, indices=edge_time, shards=self.edge_time_shards, names=None)
 
 
 def offset_type(offsets: torch.Tensor | Mapped) -> str:

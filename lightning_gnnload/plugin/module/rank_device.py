@@ -4,20 +4,24 @@ theirs."""
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lightning_gnnload.cache.builder import print_line
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import (
+    CacheDisagreementError,
+    CacheShareError,
     CudaCallError,
     CudaUnavailableError,
     DeviceMemoryError,
     KernelCompileError,
     LoaderConfigError,
 )
+from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.device.samplers import (
     DevicePartSampler,
@@ -82,6 +86,14 @@ class RankDevice:
         check_device(drawing, workload, request)
         return drawing
 
+    def meeting(self, workload: Workload, group: GatherGroup) -> AbstractContextManager[PeerGroup | None]:
+        """Connects the machine's ranks that are to place the graph together; None where there is nothing to place
+        together: it lies there, this rank is alone, or each has another part."""
+        if isinstance(workload.sampler, PartSampler) or id(workload.graph) in self._placed:
+            return nullcontext()
+        membership = group.membership("devices")
+        return nullcontext() if membership is None else membership.connect()
+
     def place(
         self,
         graph: Graph,
@@ -91,16 +103,23 @@ class RankDevice:
         budget_bytes: int | None = None,
         about: str = "",
         progress: bool = False,
+        peers: PeerGroup | None = None,
     ) -> Topology:
         """Places the graph, or a part, on the device at the first call, and returns it; see
-        :func:`~lightning_gnnload.sample.device.placement.place`. ``samplers`` are all that may draw from it; ``about``
-        begins
-        the line that ``progress`` prints."""
+        :func:`~lightning_gnnload.sample.device.placement.place`, and with ``peers``, which all come then,
+        :func:`~lightning_gnnload.cache.device.shared_lists.place_together`. ``samplers`` are all that may draw from it;
+        ``about`` begins the line that ``progress`` prints."""
+        from lightning_gnnload.cache.device.shared_lists import place_together
+        from lightning_gnnload.ops.cuda.runtime import runtime_of
         from lightning_gnnload.sample.device.placement import place
 
         if id(graph) not in self._placed:
             weighted = any(draws_by_tables(sampler, graph) for sampler in samplers)
-            topology = place(graph, device, weighted=weighted, budget_bytes=budget_bytes, progress=progress)
+            settings: Any = {"weighted": weighted, "budget_bytes": budget_bytes, "progress": progress}
+            if peers is None:
+                topology = place(graph, device, **settings)
+            else:
+                topology = place_together(graph, device, peers, runtime_of(device), **settings)
             if progress:
                 print_line(f"{about}{topology.about}")
             # The graph too: were it gone, another could get its id.
@@ -108,7 +127,40 @@ class RankDevice:
         return self._placed[id(graph)][1]
 
     def clear(self) -> None:
-        self._placed.clear()
+        """Frees the graphs; of what other ranks read, once they are done with it."""
+        placed, self._placed = self._placed, {}
+        for _, topology in placed.values():
+            if topology.memory is not None:
+                topology.memory.close()
+
+
+def open_each(open_it: Callable[[], T], peers: PeerGroup | None) -> tuple[T, PeerGroup | None]:
+    """Returns what this rank opens, and the ranks that meet if each could open its own; None where one could not, and
+    the others go on without it."""
+    refusal: Exception | None = None
+    try:
+        opened = open_it()
+    except UNAVAILABLE as error:
+        refusal = error
+    if peers is not None and not all(value.fields["has"] for value in peers.all_gather({"has": refusal is None})):
+        peers = None
+    if refusal is not None:
+        raise refusal
+    return opened, peers
+
+
+@contextmanager
+def sharing_errors(*, is_required: bool) -> Iterator[None]:
+    """Makes the failure of another rank, with which this one shares memory of devices, one of :data:`UNAVAILABLE`,
+    unless the device is required."""
+    try:
+        yield
+    except CacheDisagreementError:
+        raise
+    except CacheShareError as error:
+        if is_required:
+            raise
+        raise CudaUnavailableError(f"ranks cannot share the memory of their devices: {error}") from error
 
 
 def open_together(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
@@ -121,7 +173,11 @@ def open_together(open_it: Callable[[], T], peers: PeerGroup | None) -> T:
         refusal = error
     if peers is not None:
         # Also by a rank that has failed: the others wait for its word.
-        answers = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
+        try:
+            answers = peers.all_gather({"refusal": None if refusal is None else str(refusal)[:_MAX_TEXT]})
+        except CacheShareError as error:
+            # A failure of this rank that has ended the group says more.
+            raise refusal or error from None
         for rank, answer in enumerate(answers):
             if refusal is None and (text := answer.fields.get("refusal")) is not None:
                 refusal = CudaUnavailableError(f"rank {rank} of this machine cannot use its device: {text}")

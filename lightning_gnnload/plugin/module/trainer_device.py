@@ -22,9 +22,11 @@ from lightning_gnnload.pipeline.source import BatchSource, Draws
 from lightning_gnnload.plugin.module.caching import CachedModule
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
-from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together
+from lightning_gnnload.plugin.module.rank_device import UNAVAILABLE, RankDevice, open_together, sharing_errors
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.device.samplers import UploadingSampler, can_sample_parts, why_on_host
+from lightning_gnnload.sample.parts.sampler import PartSampler
+from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import check_one_of
 
 if TYPE_CHECKING:
@@ -65,7 +67,7 @@ class TrainerDevice:
         if not self._device.allows(reason, self.setting) or sampler in self._refused:
             return None
         try:
-            with self._opening:
+            with self._opening, sharing_errors(is_required=is_required):
                 return self._open(module, source, convert, computes_on, draws=draws)
         except UNAVAILABLE as error:
             if is_required:
@@ -136,22 +138,24 @@ class TrainerDevice:
         *,
         draws: bool,
     ) -> DeviceBatches:
-        def drawing() -> tuple[Device, Draws]:
-            device = _device(module, computes_on)
-            return device, self._drawing(module, source, device) if draws else _uploaded(source, device)
-
-        with self._peers(source.workload.sampler, module, GatherGroup.of(module.trainer)) as peers:
-            device, draw = open_together(drawing, peers)
+        group = GatherGroup.of(module.trainer)
+        with self._peers(source.workload.sampler, module, group, source.workload if draws else None) as peers:
+            device = open_together(lambda: _device(module, computes_on), peers)
+            draw = open_together(
+                lambda: self._drawing(module, source, device, peers) if draws else _uploaded(source, device), peers
+            )
             tables = self._open_tables(module, source, device, peers)
         return DeviceBatches(source, draw, tables, device, convert=convert, max_threads=1 if draws else None)
 
     def _peers(
-        self, opener: object, module: CachedModule, gather_group: GatherGroup
+        self, opener: object, module: CachedModule, gather_group: GatherGroup, workload: Workload | None = None
     ) -> AbstractContextManager[PeerGroup | None]:
-        """Connects the machine's ranks where they open caches on their devices together, as a rank without a device
-        must not be waited for. None once they have agreed."""
-        if opener in self._agreed or _cache_devices(module) <= {"cpu"}:
+        """Connects the machine's ranks where they open caches on their devices together, or place the graph of
+        ``workload`` there, as a rank without a device must not be waited for. None once they have agreed."""
+        if opener in self._agreed:
             return nullcontext()
+        if _cache_devices(module) <= {"cpu"}:
+            return nullcontext() if workload is None else self._device.meeting(workload, gather_group)
         self._agreed.add(opener)
         membership = gather_group.membership("devices")
         return nullcontext() if membership is None else membership.connect()
@@ -177,7 +181,7 @@ class TrainerDevice:
             self._tables.close()
             raise
 
-    def _drawing(self, module: CachedModule, source: BatchSource, device: Device) -> Draws:
+    def _drawing(self, module: CachedModule, source: BatchSource, device: Device, peers: PeerGroup | None) -> Draws:
         workload, trainer = source.workload, module.trainer
         if workload.sampler not in self._drawings:
             rank, num_ranks = (0, 1) if trainer is None else (trainer.global_rank, trainer.world_size)
@@ -186,6 +190,7 @@ class TrainerDevice:
                 device=device,
                 samplers=(module.sampler, module.eval_sampler),
                 progress=trainer is not None and trainer.is_global_zero and trainer.progress_bar_callback is not None,
+                peers=None if isinstance(workload.sampler, PartSampler) else peers,
             )
             self._drawings[workload.sampler] = self._device.draws(
                 workload, BatchRequest(0, 0, rank, num_ranks), place_graph, device

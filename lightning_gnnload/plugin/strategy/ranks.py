@@ -251,7 +251,7 @@ class _Sources:
         if spec.gathers:
             source = source.without_features()
         source = open_on_sampler(source, is_successor=is_successor, takeover=self.job.takeover)
-        return self._device.source(self.datamodule, source)
+        return self._device.source(self.datamodule, source, meets=not is_successor)
 
     def close(self, error: BaseException | None) -> None:
         """Closes all loaders, when nothing is sampled any more, or because of ``error``."""
@@ -260,6 +260,8 @@ class _Sources:
         for loader in itertools.chain(*self._loaders.values()):
             if isinstance(loader, SampledLoader):
                 close_caches(loader.source)
+        if error is None:  # else the end of this process tells those who read its part of the graph
+            self._device.close()
 
     def loader(self, spec: StreamSpec) -> SampledLoader:
         """The stream's loader. Thread-safe."""

@@ -106,13 +106,21 @@ def hottest_lists(graph: Graph, reads: np.ndarray, num_edges: int) -> np.ndarray
     order = np.flatnonzero((degrees > 0) & (reads > 0))
     order = order[np.argsort(-(reads[order] / degrees[order]), kind="stable")]
     hot = np.zeros(graph.num_nodes, bool)
+    hot[fitting_lists(order, degrees, num_edges)] = True
+    return hot
+
+
+def fitting_lists(nodes: np.ndarray, degrees: np.ndarray, num_edges: int) -> np.ndarray:
+    """Returns those of ``nodes`` whose lists are taken into the room for ``num_edges`` edges, first ones first; one
+    that does not fit is left out, and later ones are still looked at."""
+    chosen = [nodes[:0]]
     for _ in range(_MAX_ROUNDS):
-        order = order[degrees[order] <= num_edges]
-        filled = np.cumsum(degrees[order])
+        nodes = nodes[degrees[nodes] <= num_edges]
+        filled = np.cumsum(degrees[nodes])
         num_taken = int(np.searchsorted(filled, num_edges, side="right"))
         if not num_taken:
             break
-        hot[order[:num_taken]] = True
+        chosen.append(nodes[:num_taken])
         num_edges -= int(filled[num_taken - 1])
-        order = order[num_taken:]
-    return hot
+        nodes = nodes[num_taken:]
+    return np.concatenate(chosen)

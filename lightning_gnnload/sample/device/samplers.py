@@ -84,11 +84,15 @@ class DeviceSampler:
         """Samples one mini-batch by work in the current stream, for which the host waits; ``rows``, contiguous tensors
         of the host of whatever belongs to its seeds, come along.
 
-        Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it.
+        Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it,
+        DeviceShareError where another rank that held lists is gone.
         """
         from lightning_gnnload.ops.cuda.planned import PlannedBatches
 
         self.sampler.check_draw(self.topology, draw)
+        memory = self.topology.memory
+        if memory is not None:
+            memory.check()
         # A thread's work is done when the host has waited: any stream may go on with it next. What a failed batch
         # leaves is dropped.
         # Popped without asking whether there is one: list.pop and append are atomic, a check and a pop are not.
@@ -102,6 +106,9 @@ class DeviceSampler:
             table: Literal["auto", "hash"] = "hash" if several else "auto"
             batches = PlannedBatches(self.device, self.topology, self.sampler.draw_on, table)
         sample = batches.draw(draw, rows)
+        # Again: what was read while its owner died is not known.
+        if memory is not None:
+            memory.check()
         self._idle.append(batches)
         return sample
 

@@ -17,6 +17,7 @@ from pytorch_lightning import Callback, Trainer, seed_everything
 from lightning_gnnload import FactoredStrategy, FeatureCache
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda import runtime
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.runtime import Runtime
 from lightning_gnnload.pipeline.source import DeviceSource
@@ -75,7 +76,7 @@ class Doomed(DeviceSource):
 
 
 if __name__ == "__main__":
-    opening.open_device, sampler_device.runtime_of = _open_device, _runtime_of
+    opening.open_device, runtime.runtime_of = _open_device, _runtime_of
     for _case in ("cpu", "device ring", "host ring", "killed"):
         if _case == "killed":
             sampler_device.DeviceSource = Doomed
