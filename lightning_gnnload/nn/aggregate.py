@@ -56,8 +56,8 @@ def aggregate(
 
     Raises:
         AggregationError: rows that are not those of the block's sources, None, dicts by type, no floats; an unknown
-            ``how``; weights that do not belong to it; on a CPU, an edge from a source that the block does not have. On a
-            GPU, for which nobody waits, its destination gets NaN.
+            ``how``; weights that do not belong to it; on a CPU, an edge from a source that the block does not have. On
+            a GPU, for which nobody waits, its destination gets NaN.
 
     Example:
         >>> indptr, indices = torch.tensor([[0, 2, 2], [1, 2, 0]], dtype=torch.int32)[:, :3]
