@@ -82,8 +82,8 @@ def open_partitioned(
     """Opens a cache of ``num_rows`` over the devices of all ranks, or one for each group of those whose devices read
     each other's memory; ``num_rows``, ``store`` and ``tier`` are alike in all ranks, which open it together.
 
-    Raises CacheTooSmallError for fewer rows than ranks, or none in some group, DeviceMemoryError where a device has no room, CacheShareError
-    where a rank failed, is gone or has other rows.
+    Raises CacheTooSmallError for fewer rows than ranks, or none in some group, DeviceMemoryError where a device has no
+    room, CacheShareError where a rank failed, is gone or has other rows.
     """
     num_nodes, row_bytes, count = store.shape[0], store.row_bytes, peers.membership.count
     if num_rows < count:

@@ -136,8 +136,8 @@ class PartitionedSlots:
                 f"{self.row_bytes} bytes are needed."
             )
         missed_ids, positions = (device.empty(max(count, 1), torch.int64) for _ in range(2))
-        # Grids for as many candidates as there can be, since the device alone knows how many there are. Allocated before
-        # nodes are claimed, as a claim that is not followed up would keep its node out from then on.
+        # For as many candidates as there can be, as the device alone knows how many there are. Allocated before nodes
+        # are claimed, as a claim that is not followed up would keep its node out from then on.
         tiles = scan_tiles(self.num_ranks * self.num_places)
         words = device.zeros(1 + tiles, torch.int64)
         num_missed = list_missed(device, self.location, ids, missed_ids, positions)
