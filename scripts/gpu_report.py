@@ -76,8 +76,8 @@ def run(step: Step, limit_s: float, out: Path) -> str:
         )
         assert process.stdout is not None
         tee = threading.Thread(target=_tee, args=(process.stdout, log), daemon=True)
-        tee.start()
         try:
+            tee.start()
             status: int | None = process.wait(limit_s)
         except subprocess.TimeoutExpired:
             status = None
@@ -103,6 +103,12 @@ def _tee(lines: TextIO, log: TextIO) -> None:
 def is_built() -> bool:
     """Whether the kernels of this repository can be imported."""
     probe = f"import lightning_gnnload.ops, sys; sys.exit(not lightning_gnnload.__file__.startswith({str(ROOT)!r}))"
+    return subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT).returncode == 0
+
+
+def sees_gpu() -> bool:
+    """Whether torch can use a GPU here."""
+    probe = "import torch, sys; sys.exit(not torch.cuda.is_available())"
     return subprocess.run([sys.executable, "-c", probe], capture_output=True, cwd=ROOT).returncode == 0
 
 
@@ -148,6 +154,8 @@ def main(arguments: Sequence[str]) -> int:
             results[step.name] = "not run: pytest-xdist is missing"
         elif left_s < LEAST_S:
             results[step.name] = "not run: no time was left"
+        elif step.name not in ("build", "doctor") and not sees_gpu():  # doctor says why
+            results[step.name] = "not run: torch sees no GPU"
         else:
             results[step.name] = run(step, min(step.limit_s, left_s), out)
         print(f"==> {step.name}: {results[step.name]}", flush=True)
@@ -158,4 +166,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # so that what runs ends, too
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except KeyboardInterrupt:
+        sys.exit("\ngpu_report: ended by a signal; each step that ran has left its file")

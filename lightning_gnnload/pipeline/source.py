@@ -18,7 +18,6 @@ from lightning_gnnload.data.slab import Column, Header
 from lightning_gnnload.errors import SamplerConfigError
 from lightning_gnnload.host.huge_pages import move_to_huge_pages
 from lightning_gnnload.ops import ArenaTooSmall, Draw, SampleLayout
-from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.fill import Filler, Filling, of_rows
 from lightning_gnnload.pipeline.packing import aligned, pack
 from lightning_gnnload.pipeline.payload import Payload, Timing
@@ -30,6 +29,7 @@ from lightning_gnnload.sample.workload import Workload
 if TYPE_CHECKING:
     from lightning_gnnload.ops.cuda.device import Device
     from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 
 Drawn = TypeVar("Drawn")
 Gathered = TypeVar("Gathered")
@@ -222,6 +222,8 @@ class DeviceSource(BatchSource):
             with self._device.side_stream():  # on whose device it is page-locked
                 return Slot.shared(num_bytes, pinned=self._device.torch_device.type == "cuda")
         assert self._exporter is not None, "can_write_to() was not asked"
+        from lightning_gnnload.pipeline.device_slots import DeviceSlot  # as a host's sources need none
+
         return DeviceSlot(self._exporter.runtime, num_bytes)
 
     def make(self, request: BatchRequest, slot: AnySlot) -> Payload:

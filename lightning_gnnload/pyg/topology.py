@@ -11,7 +11,6 @@ from torch_geometric.data import Data, FeatureStore, GraphStore, HeteroData
 from lightning_gnnload.adapters.columns import UNTYPED, graph_of_columns
 from lightning_gnnload.adapters.pyg.stores import count_nodes, edges_of_store, stores_of
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.data.partition import Partition
 from lightning_gnnload.errors import GraphDataError, SamplerUnsupportedError
 from lightning_gnnload.pyg.compat import num_nodes
 
@@ -62,6 +61,8 @@ def topology_of(
 
 def refuse_partition(name: str, data: Any) -> None:
     """Raises GraphDataError for a partition, whose lists lie in parts."""
+    from lightning_gnnload.data.partition import Partition  # of no use to those who have none
+
     if isinstance(data, Partition):
         raise GraphDataError(
             f"{name}: graphs in memory are needed, but a partition was given. GraphDataModule(partition, sampler, "

@@ -5,12 +5,15 @@ from __future__ import annotations
 import importlib.util
 import re
 import shlex
+import signal
 import subprocess
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 
+import psutil
 import pytest
 import torch
 
@@ -55,8 +58,7 @@ def test_without_a_gpu_it_says_so_step_by_step(tmp_path: Path) -> None:
     assert "==> build: done: it was built" in done.stdout
     assert "==> doctor: status 1" in done.stdout
     assert "GPU 0 cannot be examined" in (tmp_path / "doctor.txt").read_text()
-    assert "==> gather: done" in done.stdout
-    assert (tmp_path / "gather.txt").read_text().startswith("skipped: ")
+    assert "==> gather: not run: torch sees no GPU" in done.stdout
     assert not (tmp_path / "gnnload-gpu.json").exists()
 
 
@@ -81,6 +83,20 @@ def test_a_step_that_hangs_is_asked_to_end_and_then_ended(script: ModuleType, tm
     script.ENDING_S = 0.5
     assert script.run(script.Step("rude", 60, [sys.executable, "-c", rude]), 1, tmp_path) == "stopped after 1 s"
     assert time.monotonic() - began < 30
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_it_and_its_step(number: signal.Signals, tmp_path: Path) -> None:
+    command = [sys.executable, str(SCRIPT), "--out", str(tmp_path), "--steps", "doctor"]
+    restored = partial(signal.signal, signal.SIGINT, signal.default_int_handler)  # which shells may have had ignored
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, preexec_fn=restored) as running:
+        while not (steps := [each for each in psutil.Process(running.pid).children() if "--gpu" in each.cmdline()]):
+            time.sleep(0.02)
+        time.sleep(0.5)
+        running.send_signal(number)
+        assert "ended by a signal" in running.communicate(timeout=60)[1]
+    assert running.returncode == 1
+    assert not steps[0].is_running()
 
 
 def test_a_step_that_fails_says_its_status(script: ModuleType, tmp_path: Path) -> None:

@@ -240,7 +240,8 @@ def _examine(index: int, file: Path) -> int:
     for line in report.lines():
         print(line)
     print(
-        f"Written to {file}, without names of users and machines, paths and addresses. CONTRIBUTING says who reads it."
+        f"Written to {file}, without names of users and machines, paths and addresses. Look through it, and attach it "
+        "to an issue 'Report of a GPU'."
     )
     return 0 if report.is_sound else 1
 

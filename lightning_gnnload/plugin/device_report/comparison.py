@@ -21,7 +21,7 @@ from lightning_gnnload.ops.cuda.walks import random_walk
 from lightning_gnnload.plugin.device_report.row_comparison import ROW_COMPARISONS
 from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.device.placement import place
-from lightning_gnnload.sample.device.samplers import DeviceSampler, can_sample, differences
+from lightning_gnnload.sample.device.samplers import DeviceSampler, can_sample, differences, draws_by_tables
 from lightning_gnnload.sample.hgt import HGTSampler
 from lightning_gnnload.sample.labor import LaborSampler
 from lightning_gnnload.sample.layerwise import LayerSampler
@@ -32,7 +32,7 @@ from lightning_gnnload.sample.walk import RandomWalkSampler
 from lightning_gnnload.sample.weighted import WeightedNeighborSampler
 
 _NUM_SEEDS = 64
-_NUM_TIMED = 1000
+_NUM_NODES = 1000
 _STEPS = 4  # the first two may be made launch by launch, and others by one native call
 _LARGE = "random, skewed, with isolated nodes", "60 hubs of degree 500", "random, int64 ids"
 
@@ -67,6 +67,8 @@ def comparisons(device: Device) -> Iterator[Comparison]:
     for subject, sampler in _samplers().items():
         yield _sampled(device, subject, sampler, graphs)
     times_of_nodes = "one type, times of nodes"
+    relations = _two_relations()
+    two = {"two relations": Graph.from_hetero({"node": _NUM_NODES}, relations)}
     timed = {"timed": _timed_graph(), times_of_nodes: timed_graphs()[times_of_nodes]}
     for subject, sampler, hetero in (
         ("neighbours by type", NeighborSampler([4, 3]), typed_graphs()),
@@ -74,7 +76,7 @@ def comparisons(device: Device) -> Iterator[Comparison]:
         ("neighbours by type and time", NeighborSampler([4, 3]), timed),
         ("last neighbours by time", NeighborSampler([4, 3], pick="last"), timed),
         ("neighbours by the time of paths", NeighborSampler([4, 3], order="path"), timed),
-        ("walks along a metapath", _metapath_walks(), typed_graphs()),
+        ("walks along a metapath", RandomWalkSampler(num_layers=2, metapath=list(relations), weighted=False), two),
         ("HGT", HGTSampler([8, 8]), typed_graphs()),
     ):
         yield _sampled(device, subject, sampler, hetero)
@@ -115,21 +117,18 @@ def _samplers() -> dict[str, Sampler]:
     }
 
 
+def _two_relations() -> dict[tuple[str, str, str], tuple[np.ndarray, np.ndarray]]:
+    """Makes the edges of two types between nodes of one."""
+    src, dst = np.random.default_rng(0).integers(0, _NUM_NODES, (2, 8 * _NUM_NODES))
+    return {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
+
+
 def _timed_graph() -> Graph:
     """Makes a graph of two relations whose edges and nodes have times."""
-    rng = np.random.default_rng(0)
-    src, dst = rng.integers(0, _NUM_TIMED, (2, 8 * _NUM_TIMED))
-    edges = {("node", name, "node"): (src[part::2], dst[part::2]) for part, name in enumerate(("to", "on"))}
-    edge_time = {edge_type: rng.integers(0, 100, len(src) // 2) for edge_type in edges}
-    node_time = {"node": rng.integers(0, 100, _NUM_TIMED)}
-    return Graph.from_hetero({"node": _NUM_TIMED}, edges, edge_time=edge_time, node_time=node_time)
-
-
-def _metapath_walks() -> Sampler:
-    graph = next(iter(typed_graphs().values()))
-    assert graph.types is not None, "they have types"
-    edge_type = graph.types.edge_types[0]
-    return RandomWalkSampler(num_layers=1, metapath=[edge_type], weighted=False)
+    rng, edges = np.random.default_rng(1), _two_relations()
+    edge_time = {edge_type: rng.integers(0, 100, len(src)) for edge_type, (src, _) in edges.items()}
+    node_time = {"node": rng.integers(0, 100, _NUM_NODES)}
+    return Graph.from_hetero({"node": _NUM_NODES}, edges, edge_time=edge_time, node_time=node_time)
 
 
 def _sampled(
@@ -148,8 +147,8 @@ def _sample_both(
     for name, graph in graphs.items():
         num_bytes = graph.indptr.nbytes + graph.indices.nbytes
         budget = None if share_on_device is None else int(share_on_device * num_bytes)
-        weighted = sampler.weighting == "always"
-        draws = DeviceSampler(sampler, place(graph, device, weighted=weighted, budget_bytes=budget), device)
+        topology = place(graph, device, weighted=draws_by_tables(sampler, graph), budget_bytes=budget)
+        draws = DeviceSampler(sampler, topology, device)
         seeds = np.random.default_rng(len(name)).permutation(graph.num_nodes)[:_NUM_SEEDS]
         rows = NodeSeeds(graph, sampler, seeds)
         for step in range(_STEPS):

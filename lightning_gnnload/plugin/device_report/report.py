@@ -66,15 +66,17 @@ class DeviceReport:
             yield f"{len(equal)} of {len(compared)} comparisons with the CPU are equal, bit for bit."
         for comparison in compared:
             if comparison.is_bad:
-                yield f"FAULT: {comparison.subject}: {comparison.outcome}: {comparison.why}. Please report it."
+                why = comparison.why.rstrip(".")
+                yield f"FAULT: {comparison.subject}: {comparison.outcome}: {why}. Please report it."
         if refused := [comparison.subject for comparison in compared if comparison.outcome == "refused"]:
             yield f"Done by the CPU in any case: {', '.join(refused)}."
         for name, outcome in self.parts.items():
             if outcome.outcome != "done":
-                yield f"The part {name!r} {outcome.outcome}: {outcome.why}."
+                yield f"The part {name!r} {outcome.outcome}: {outcome.why.rstrip('.')}."
         for about, answer in ((self._result("sharing") or {}).get("read by another process on") or {}).items():
             if answer != "equal":
-                yield f"Processes cannot share its memory (read on {about}): {answer}. Each rank keeps its own cache."
+                why = answer.rstrip(".")
+                yield f"Processes cannot share its memory (read on {about}): {why}. Each rank keeps its own cache."
         yield from reasons(self.verdicts, self._result("attributes") or {})
 
     @property

@@ -150,6 +150,9 @@ def test_the_gradient_of_a_row_that_many_have_is_whole(how: Any, dtype: torch.dt
         (torch.zeros(NUM_SRC, 2).long(), "max", None, r"x is of torch.int64, but floats are needed: give x.float\(\)"),
         (torch.zeros(NUM_SRC, 2).bool(), "sum", None, r"x is of torch.bool"),
         (torch.zeros(NUM_SRC, 2), "mean", torch.ones(3).int(), r"weights is of torch.int32"),
+        (None, "mean", None, "x is None, as batch.x of a graph without features is"),
+        ([[1.0]], "mean", None, "x is a list, but a tensor is needed"),
+        (torch.zeros(NUM_SRC, 2), "sum", [1.0], "weights is a list, but a tensor is needed"),
     ],
 )
 def test_what_does_not_fit_is_told(x: Any, how: Any, weights: Any, message: str, block: Block) -> None:
@@ -216,5 +219,7 @@ def test_tracers_and_transforms_of_torch_see_what_is_computed(how: Any, block: B
     x = rows(torch.float32).detach()
     traced = make_fx(lambda x: aggregate(block, x, how))(x)
     torch.testing.assert_close(traced(x + 1), aggregate(block, x + 1, how))
+    script = torch.jit.trace(lambda x: aggregate(block, x, how), x)  # type: ignore[no-untyped-call]
+    torch.testing.assert_close(script(x + 1), aggregate(block, x + 1, how))
     (gradient,) = torch.autograd.grad(aggregate(block, needs := x.clone().requires_grad_(), how).sum(), needs)
     torch.testing.assert_close(torch.func.grad(lambda x: aggregate(block, x, how).sum())(x), gradient)
