@@ -100,8 +100,11 @@ class PeerGroup:
         Raises CacheShareError where a peer failed or is gone."""
         raise NotImplementedError
 
-    def agree(self, fields: dict[str, Any], *, advice: str = "") -> None:
-        """Raises CacheDisagreementError where peers differ in some field; the message ends with ``advice``."""
+    def agree(
+        self, fields: dict[str, Any], *, due: str = "open the same cache over the same table", advice: str = ""
+    ) -> None:
+        """Raises CacheDisagreementError where peers differ in some field; the message says what is ``due`` of all, and
+        ends with ``advice``."""
         statements = [value.fields for value in self.all_gather(fields)]
         for index, stated in enumerate(statements):
             # Compared with peer 0 alone: one difference is enough for a message that a user can act on.
@@ -112,7 +115,7 @@ class PeerGroup:
                 )
                 raise CacheDisagreementError(
                     f"{self._sharer(0)} and {self._sharer(index)} of {self.membership.name!r} differ ({differences}). "
-                    f"All ranks of a machine must open the same cache over the same table.{advice and ' '}{advice}"
+                    f"All ranks of a machine must {due}.{advice and ' '}{advice}"
                 )
 
     def broadcast(self, values: np.ndarray | None) -> np.ndarray:

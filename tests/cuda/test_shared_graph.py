@@ -108,6 +108,9 @@ def alone(rank: Rank) -> list[str]:
     source = sampling.source(made, made.source("train"), meets=True)
     if isinstance(source, DeviceSource):
         assert not isinstance(source._draws.topology.memory, SharedLists)  # type: ignore[union-attr]
+    # A second stream over the same graph: no rank waits for others that have placed it.
+    again = sampling.source(made, made.source("train"), meets=True)
+    assert [content(batch) for batch in SampledLoader(again, num_threads=0)] == wanted()
     assert [content(batch) for batch in SampledLoader(source, num_threads=0)] == wanted()
     return [type(source).__name__, *rank.said]
 

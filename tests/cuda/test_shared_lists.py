@@ -208,7 +208,8 @@ def test_devices_that_do_not_read_each_other_hold_what_they_can(settings: dict[s
 
 def test_a_device_without_room_shares_nothing() -> None:
     for each in seen(2, "hubs", 0.4, room_bytes=1):
-        assert "Not shared, as" in each["about"]
+        assert "Not shared, as a device refused the memory of its shard (" in each["about"]
+        assert "FeatureCache" not in each["about"]
     for each in seen(2, "hubs", 0, budget=GRAPHS["hubs"].indptr.nbytes):
         assert "Not shared, as the device of rank 0 has no room for the offsets of all lists" in each["about"]
 
@@ -234,6 +235,42 @@ def test_ranks_of_one_device_share_its_room() -> None:
         assert not end.value["mapped"]
 
 
+@pytest.mark.parametrize("dtype", [np.float64, np.float32, np.int64, np.int32])
+def test_lists_are_ranked_by_numbers_of_any_type(dtype: type) -> None:
+    graph = GRAPHS["hubs"]
+    hotness = (np.arange(graph.num_nodes) == 7).astype(dtype)  # a hub, on which all reads fall
+
+    def work(membership: Membership) -> str:
+        with membership.connect() as peers:
+            topology = place_together(
+                graph, SmallDevice(), peers, gpu(membership), budget_bytes=budget_of(graph, 0.2), hotness=hotness
+            )
+            peers.all_gather({})
+        topology.memory.close()
+        return topology.about
+
+    first, second = as_sharers(2, work)
+    assert (first.status, second.status) == (0, 0), (first, second)
+    assert sum("for an expected 100% of reads, on cpu" in end.value for end in (first, second)) == 1
+    assert sum("those of 1 others, for 100%" in end.value for end in (first, second)) == 1
+
+
+def test_ranks_of_one_device_that_share_nothing_take_half_of_its_room_each() -> None:
+    graph = GRAPHS["hubs"]
+    budget = 2 * (graph.indptr.nbytes + 8 * graph.num_nodes) - 4  # without room for offsets in each half
+
+    def work(membership: Membership) -> int:
+        device = SmallDevice()
+        with membership.connect() as peers:
+            topology = place_together(graph, device, peers, FakeRuntime(["gpu-0"]), budget_bytes=budget)
+        assert "Not shared, as the device of rank 0 has no room" in topology.about
+        return device.used_bytes
+
+    first, second = as_sharers(2, work)
+    assert (first.status, second.status) == (0, 0), (first, second)
+    assert 0 < first.value + second.value <= budget
+
+
 # What goes wrong.
 
 
@@ -246,6 +283,20 @@ def test_ranks_with_other_graphs_are_told() -> None:
     for end in as_sharers(2, work):
         assert end.value.startswith("CacheDisagreementError")
         assert "nodes: 90 and 91" in end.value
+        assert "must place the same graph" in end.value
+
+
+def test_ranks_whose_graphs_differ_in_edges_alone_are_told() -> None:
+    graph = GRAPHS["hubs"]
+
+    def work(membership: Membership) -> None:
+        same_offsets = Graph(graph.indptr, (graph.indices + membership.index) % 90)
+        with membership.connect() as peers:
+            place_together(same_offsets, SmallDevice(), peers, gpu(membership), budget_bytes=budget_of(graph, 0.4))
+
+    for end in as_sharers(2, work):
+        assert end.value.startswith("CacheDisagreementError")
+        assert "differ (checksum of edges: " in end.value
 
 
 def test_a_rank_that_cannot_page_lock_the_rest_ends_the_placing_for_all() -> None:

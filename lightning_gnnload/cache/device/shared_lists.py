@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import zlib
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -27,7 +27,7 @@ from lightning_gnnload.sample.device.hotness import expected_reads
 from lightning_gnnload.sample.device.list_shards import ListShards
 from lightning_gnnload.sample.device.placement import budget_beside_model, place
 
-_SAMPLED_OFFSETS = 1 << 16  # that ranks compare, to know that they place the same graph
+_SAMPLED = 1 << 13  # entries of each array that ranks compare, to know that they place the same graph
 
 
 @dataclass(frozen=True)
@@ -81,9 +81,12 @@ def place_together(
     """
     budget_bytes = budget_beside_model(device) if budget_bytes is None else budget_bytes
     placement = GraphPlacement.of(graph, device, budget_bytes, weighted=weighted, hotness=hotness, progress=progress)
+    _agree(placement, peers)
+    budgets = _budgets(budget_bytes, peers, runtime)
+    placement = replace(placement, budget_bytes=budgets[peers.membership.index])
     memory = LinkedMemory(device, peers, runtime, "the graph's shard")
     try:
-        topology, reason = _place_in_shards(placement, memory, peers, runtime)
+        topology, reason = _place_in_shards(placement, budgets, memory, peers, runtime)
     except BaseException as error:
         peers.abort(error)  # before close(), which waits for other ranks, which wait for this one
         memory.shards.close()
@@ -92,21 +95,18 @@ def place_together(
         return topology
     memory.shards.close()
     topology = place(
-        graph, device, weighted=weighted, budget_bytes=budget_bytes, hotness=placement.hotness, progress=progress
+        graph, device, weighted=weighted, budget_bytes=placement.budget_bytes, hotness=hotness, progress=progress
     )
     return replace(topology, about=f"{topology.about}{reason and f' Not shared, as {reason}.'}")
 
 
 def _place_in_shards(
-    placement: GraphPlacement, memory: LinkedMemory, peers: PeerGroup, runtime: Runtime
+    placement: GraphPlacement, budgets: Sequence[int], memory: LinkedMemory, peers: PeerGroup, runtime: Runtime
 ) -> tuple[Topology | None, str]:
     """Returns the topology, or None and why no rank of the machine shares it; empty where each has room for all."""
     graph = placement.graph
-    _agree(placement, peers)
-    budgets = _budgets(placement.budget_bytes, peers, runtime)
     if all(placement.num_bytes <= budget for budget in budgets):
         return None, ""
-    placement = replace(placement, budget_bytes=budgets[memory.rank])
     rooms = [placement.room(budget) for budget in budgets]
     if min(rooms) < 0:
         return None, f"the device of rank {rooms.index(min(rooms))} has no room for the offsets of all lists"
@@ -115,12 +115,13 @@ def _place_in_shards(
         try:
             num_bytes = memory.take(placement.shard_bytes(min(rooms[memory.rank], graph.num_edges)))
         except DeviceMemoryError as error:
-            return None, str(error)
+            refusal = str(error.__cause__ or "that of another rank").rstrip(".")
+            return None, f"a device refused the memory of its shard ({refusal})"
     if len(memory.access.groups()) == memory.count:  # opening memory may have shown it
         return None, f"no devices read each other's memory ({'; '.join(memory.access.reasons[:3])})"
     rooms = [value.fields["room"] for value in peers.all_gather({"room": max(placement.shard_edges(num_bytes), 0)})]
-    visits = peers.broadcast(placement.visits().view(np.int64) if memory.leads else None).view(np.float64)
-    reads = expected_reads(graph, visits)
+    ranked = expected_reads(graph, placement.visits()) if memory.leads else None
+    reads = peers.broadcast(None if ranked is None else ranked.view(np.int64)).view(np.float64)
     lists = ListShards.deal(graph, [rooms[rank] for rank in memory.group], memory.shards.own_shard, reads)
     topology = placement.in_shards(lists, SharedLists(memory.shards, runtime), reads)
     # Other ranks read on their own streams once all have agreed, and no event of this one orders these.
@@ -131,15 +132,26 @@ def _place_in_shards(
 
 def _agree(placement: GraphPlacement, peers: PeerGroup) -> None:
     graph = placement.graph
-    some = np.ascontiguousarray(graph.indptr[:: max(1, graph.num_nodes // _SAMPLED_OFFSETS)])
     peers.agree(
         {
             "nodes": graph.num_nodes,
             "edges": graph.num_edges,
             "columns of edges": {name: str(array.dtype) for name, array in placement.edge_columns.items()},
-            "checksum of offsets": zlib.crc32(some.tobytes()),
-        }
+            "checksum of offsets": _checksum([graph.indptr, graph.run_ptr]),
+            # Graphs of nearest neighbours have the same offsets, whatever their edges.
+            "checksum of edges": _checksum(placement.edge_columns.values()),
+        },
+        due="place the same graph",
     )
+
+
+def _checksum(arrays: Iterable[np.ndarray | None]) -> int:
+    """Returns one of entries at even distances: few, as each may be a page to read from a file."""
+    checksum = 0
+    for array in arrays:
+        if array is not None:
+            checksum = zlib.crc32(array[:: max(1, len(array) // _SAMPLED)].tobytes(), checksum)
+    return checksum
 
 
 def _budgets(budget_bytes: int, peers: PeerGroup, runtime: Runtime) -> list[int]:

@@ -19,6 +19,7 @@ from .batch import DeviceBatch
 from .sample import DeviceSample, HopBuilder
 from .topology import DeviceLists, Topology
 from .typed import TypedFanouts
+from .varying import HopKey
 from .workspace import DeviceWorkspace
 
 _PIECE = 1024
@@ -155,9 +156,8 @@ class _SharedPicker:
             **arguments,
         )
 
-    def _key(self, hop: HopBuilder) -> DrawKey:
-        key = hop.key
-        return type(key)(key.seed, key.epoch, key.step, 0 if self.is_one_layer else key.hop)
+    def _key(self, hop: HopBuilder) -> HopKey:
+        return hop.key._replace(hop=0) if self.is_one_layer else hop.key
 
     def _draws(self, hop: HopBuilder) -> _SharedDraws:
         is_untyped, sums = int(self.lists.is_untyped), int(self.edge_weights)

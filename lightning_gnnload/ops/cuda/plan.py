@@ -16,11 +16,10 @@ from ...errors import GnnLoadError
 from ..dispatch import kernels
 from .batch import THREADS
 from .device import Device
-from .recorder import Recording, ScratchLayout
+from .recorder import Recording, ScratchLayout, rounded_up
 from .sample import DeviceHop, DeviceSample
 from .varying import Varying
 
-_ALIGNMENT = 256  # kPieceAlignment of kernels/copy_pieces/pieces.h
 _COPY_BLOCKS_A_PROCESSOR = 4
 
 
@@ -208,8 +207,3 @@ class _Pieces(NamedTuple):
     table: torch.Tensor
     num_pieces: int
     words: torch.Tensor
-
-
-def rounded_up(num_bytes: int) -> int:
-    """Rounds up to a multiple of 256."""
-    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

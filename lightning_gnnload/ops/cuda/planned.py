@@ -19,9 +19,9 @@ from ..dispatch import DrawKey
 from ..queries import Draw
 from .device import Device
 from .failures import fail
-from .plan import BatchPlan, CannotPlanError, rounded_up
+from .plan import BatchPlan, CannotPlanError
 from .queries import HostQueries
-from .recorder import Recorder
+from .recorder import Recorder, rounded_up
 from .sample import DeviceSample
 from .state import decode_error
 from .topology import Topology

@@ -16,7 +16,9 @@ from .arguments import PackedArguments
 from .device import Argument, Device, Event, LoadedKernel, Mapped
 from .varying import FIELDS, Varying, most_of
 
-_ALIGNMENT = 256  # of everything in scratch, in bytes: that of torch's memory, which vectors of kernels rely on
+# Of everything in scratch and slabs, in bytes: as torch's memory, which vectors of kernels rely on; kPieceAlignment of
+# kernels/copy_pieces/pieces.h.
+_ALIGNMENT = 256
 # What looks at memory in another way, or clears a workspace's table, which a plan does as well.
 _HARMLESS = {
     *("alias", "as_strided", "detach", "expand", "reshape", "select", "slice", "split", "squeeze", "unsqueeze"),
@@ -104,7 +106,7 @@ class Recording:
                 if memory.role == role and last[at] not in place_of:
                     most = max(part.num_bytes for begin, part in self._memory.items() if last[begin] == last[at])
                     place_of[last[at]] = Place(end, most)
-                    end += -(-most // _ALIGNMENT) * _ALIGNMENT
+                    end += rounded_up(most)
             end_of_role[role] = end
         inputs = [place_of[last[at]] for at, memory in self._memory.items() if memory.role == "input"]
         begins = sorted(self._memory)
@@ -258,3 +260,8 @@ class _Watch(TorchDispatchMode):
         if self._recording.is_watched and name not in _HARMLESS:
             self._recording.refuse(f"it uses torch.{name}")
         return func(*args, **(kwargs or {}))
+
+
+def rounded_up(num_bytes: int) -> int:
+    """Rounds up to a multiple of 256."""
+    return -(-num_bytes // _ALIGNMENT) * _ALIGNMENT

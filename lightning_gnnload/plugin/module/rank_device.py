@@ -50,6 +50,7 @@ class RankDevice:
     def __init__(self, otherwise: str) -> None:
         self._otherwise = otherwise
         self._placed: dict[int, tuple[Graph, Topology]] = {}
+        self._met: dict[int, Graph] = {}
         self._logged: set[str] = set()
 
     def allows(self, reason: str | None, setting: object) -> bool:
@@ -88,11 +89,15 @@ class RankDevice:
 
     def meeting(self, workload: Workload, group: GatherGroup) -> AbstractContextManager[PeerGroup | None]:
         """Connects the machine's ranks that are to place the graph together; None where there is nothing to place
-        together: it lies there, this rank is alone, or each has another part."""
-        if isinstance(workload.sampler, PartSampler) or id(workload.graph) in self._placed:
+        together: it lies there, this rank is alone, or each has another part; or they met over it before, and this
+        rank's device failed: the others have it, and would not come again."""
+        graph = workload.graph
+        if isinstance(workload.sampler, PartSampler) or id(graph) in self._placed or id(graph) in self._met:
             return nullcontext()
-        membership = group.membership("devices")
-        return nullcontext() if membership is None else membership.connect()
+        if (membership := group.membership("devices")) is None:
+            return nullcontext()
+        self._met[id(graph)] = graph
+        return membership.connect()
 
     def place(
         self,
@@ -128,6 +133,7 @@ class RankDevice:
 
     def clear(self) -> None:
         """Frees the graphs; of what other ranks read, once they are done with it."""
+        self._met.clear()
         placed, self._placed = self._placed, {}
         for _, topology in placed.values():
             if topology.memory is not None:

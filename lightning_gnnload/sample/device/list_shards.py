@@ -41,7 +41,7 @@ class ListShards:
             >>> graph = Graph.from_coo(src=[1, 2, 3, 3, 0], dst=[0, 0, 1, 2, 3])
             >>> lists = ListShards.deal(graph, rooms=[3, 3], own_shard=0, reads=np.array([4.0, 1.0, 1.0, 1.0]))
             >>> lists.num_edges, (lists.location >> OFFSET_BITS).tolist()
-            ((2, 3), [0, 1, 1, 1])
+            ((3, 2), [0, 1, 0, 1])
         """
         degrees, num_shards = graph.in_degrees, len(rooms)
         room = np.array(rooms, np.int64)
