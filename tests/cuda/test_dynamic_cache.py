@@ -7,10 +7,12 @@ import pytest
 import torch
 
 from lightning_gnnload import ops
-from lightning_gnnload.errors import GnnLoadError
+from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
 from lightning_gnnload.ops.cuda.device import Device
 from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
 from lightning_gnnload.ops.cuda.tiers import gather_tiered
+
+from .emulated import EmulatedDevice
 
 
 class Twins:
@@ -93,6 +95,17 @@ def test_ids_of_no_node_are_passed_over(device: Device) -> None:
     cache = EvictingSlots(device, 5, num_slots=2, row_bytes=1)
     cache.admit(device.put(np.array([7, 3, -1])), device.zeros(3, torch.uint8))
     assert device.read(cache.slot_of).tolist() == [-1, -1, -1, 0, -1]
+
+
+def test_a_batch_without_memory_for_its_lists_leaves_the_cache_as_it_was() -> None:
+    device = EmulatedDevice(memory_bytes=1 << 20)
+    twins = Twins(device, 100, num_slots=60, row_bytes=4)
+    ids, rows = device.put(np.arange(50)), device.put(twins.rows[:50])
+    rest = device.empty(device.free_bytes() - 500, torch.uint8)  # less than a list takes
+    with pytest.raises(DeviceMemoryError):
+        twins.cuda.admit(ids, rows)
+    del rest
+    twins.take(np.arange(50)[::-1].copy())
 
 
 def test_rows_of_another_width_are_refused(device: Device) -> None:

@@ -312,6 +312,11 @@ def test_rows_of_another_width_are_refused(device: Device) -> None:
         alone.slots.admit(device.put(np.arange(2)), device.zeros(2, torch.int64))
 
 
+def test_more_slots_than_a_location_can_name_are_refused() -> None:
+    with pytest.raises(GnnLoadError, match="268435457 slots"):
+        PartitionedSlots(EmulatedDevice(), NUM_NODES, (1 << ops.SLOT_BITS) + 1, 1, [256], rank=0)
+
+
 @pytest.mark.parametrize("num_ranks", [1, 3, 8])
 def test_memory_holds_its_parts(num_ranks: int) -> None:
     for num_slots in (1, 7, 100):

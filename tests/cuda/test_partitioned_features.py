@@ -137,6 +137,15 @@ def test_no_room_is_an_error_in_all_ranks() -> None:
         assert "each needs room for one" in end.value, end
 
 
+def test_a_group_whose_index_takes_all_memory_is_an_error_in_all_ranks() -> None:
+    """A rank that is linked to nobody has the slots of all nodes, which its share of three has no room for."""
+    apart = [frozenset((f"gpu-{first}", "gpu-2")) for first in range(2)]
+    few = FeatureCache("fifo", ratio=0.03, share="partitioned")
+    ends = as_sharers(3, lambda membership: gather_all(membership, MemoryFeatureStore(ROWS), few, apart=apart))
+    for end in ends:
+        assert "the device of rank 2 has 2.1 KiB for its part" in end.value, end
+
+
 def test_a_rank_that_is_killed_inside_keeps_nobody_waiting(tmp_path: Path) -> None:
     """The job ends then, as CUDA frees its memory, which stays here; until that, the others admit nothing more."""
 

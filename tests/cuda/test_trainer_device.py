@@ -353,6 +353,7 @@ def test_a_cache_of_the_host_is_left_out_behind_rows_in_memory(
     ("behind", "reason"),
     [
         ([FeatureCache("degree", ratio=0.1, device="cpu")], "has to evict"),
+        ([FeatureCache("belady", ratio=0.1, device="cpu")], "without a look ahead"),
         ([FeatureCache("fifo", ratio=0.1, device="cpu"), cached("auto")], "there is none on the device"),
     ],
 )
@@ -362,6 +363,13 @@ def test_levels_that_cannot_lie_behind_the_devices(
     levels = [cached("auto"), *behind]
     fit(GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device="cuda"), epochs=1)
     assert caplog.text.count(reason) == 1
+
+
+def test_caches_that_have_to_lie_on_the_device_and_cannot_are_refused_there(opened: EmulatedDevice) -> None:
+    levels = [FeatureCache("fifo", ratio=0.2, device="cuda"), FeatureCache("s3fifo", ratio=0.2)]
+    module = GraphDataModule(toy_data(), NeighborSampler([4, 3]), 16, cache=levels, sampling_device="cuda")
+    with pytest.raises(CacheConfigError, match="of several caches on a device each has a limit, and none evicts"):
+        fit(module, epochs=1)
 
 
 def test_ranks_that_share_a_cache_go_to_their_devices_together_or_not_at_all(

@@ -13,6 +13,7 @@ from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.features import FeatureStore, Reads
 from lightning_gnnload.errors import CacheTooSmallError
+from lightning_gnnload.host.memory import in_units
 from lightning_gnnload.ops.cuda.device import Device, Mapped
 from lightning_gnnload.ops.cuda.partitioned_cache import PartitionedSlots, Parts
 from lightning_gnnload.ops.cuda.rows import AS_BYTES
@@ -81,8 +82,8 @@ def open_partitioned(
     """Opens a cache of ``num_rows`` over the devices of all ranks, or one for each group of those whose devices read
     each other's memory; ``num_rows``, ``store`` and ``tier`` are alike in all ranks, which open it together.
 
-    Raises CacheTooSmallError for fewer rows than ranks, DeviceMemoryError where a device has no room, CacheShareError
-    where a rank failed, is gone or has other rows.
+    Raises CacheTooSmallError for fewer rows than ranks, or none in some group, DeviceMemoryError where a device has no
+    room, CacheShareError where a rank failed, is gone or has other rows.
     """
     num_nodes, row_bytes, count = store.shape[0], store.row_bytes, peers.membership.count
     if num_rows < count:
@@ -97,6 +98,14 @@ def open_partitioned(
         num_bytes = memory.take(Parts.of(num_nodes, num_rows // count, row_bytes, count).num_bytes)
         # Fewer rows where groups are smaller, whose ranks have more nodes each.
         num_slots = Parts.slots_in(num_bytes, num_nodes, row_bytes, len(memory.group))
+        if not num_slots:
+            num_ranks = len(memory.group)
+            raise CacheTooSmallError(
+                f"the device of rank {memory.rank} has {in_units(num_bytes)} for its part of the feature cache, but of "
+                f"{num_nodes} rows over {num_ranks} linked rank(s), a single one and its index take "
+                f"{in_units(Parts.of(num_nodes, 1, row_bytes, num_ranks).num_bytes)}. Give the cache more memory, or "
+                f"share='replicated'."
+            )
         features = PartitionedFeatures(device, store, num_slots, memory.shards, backing, tier)
         device.record().synchronize()
         peers.agree({})  # nobody reads before all have cleared their memory

@@ -41,7 +41,8 @@ class EvictingSlots:
 
     def admit(self, ids: torch.Tensor, batch: torch.Tensor) -> None:
         """Admits the nodes of a batch that have no slot: ``ids`` int64 ``[B]``, of which invalid ones are passed over,
-        with their rows, ``[B, F]``, contiguous."""
+        with their rows, ``[B, F]``, contiguous. Raises DeviceMemoryError where there is no memory for the lists of a
+        batch, which is not admitted then."""
         count = len(ids)
         if len(batch) != count or batch.nbytes != count * self.row_bytes or not batch.is_contiguous():
             raise GnnLoadError(
@@ -53,10 +54,12 @@ class EvictingSlots:
         device, tiles = self.device, scan_tiles(count)
         arguments: dict[str, Any] = {"cache": self, "ids": ids, "count": count}
         blocks = scan_blocks(device, tiles)
+        # Before the first launch, as a claim that is not followed up would keep its node out from then on. For all ids
+        # of the batch, since the number of those that are admitted is known to the device alone.
+        admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
+        words = device.zeros(1 + tiles, torch.int64)
         # Three launches, as blocks of one launch cannot wait for each other: claims, then queue positions, then slots.
         device.launch("dynamic_cache", "claim", blocks=blocks, threads=MOVE_THREADS, **arguments)
-        # For all ids of the batch, since their number is known to the device alone.
-        admitted = _Admitted(device.empty(count, torch.int64), device.empty(count, torch.int64))
         device.launch(
             "dynamic_cache",
             "list_admitted",
@@ -64,7 +67,7 @@ class EvictingSlots:
             threads=MOVE_THREADS,
             **arguments,
             admitted=admitted,
-            words=device.zeros(1 + tiles, torch.int64),
+            words=words,
         )
         # A grid for all ids, since the device alone knows how many are admitted.
         shape = move_shape(device, count, self.row_bytes, batch.data_ptr(), to=self.rows.data_ptr())

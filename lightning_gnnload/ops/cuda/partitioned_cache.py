@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 
 from ...errors import GnnLoadError
-from ..tiers import MAX_SHARDS
+from ..tiers import MAX_SHARDS, SLOT_BITS
 from .device import Device
 from .rows import MOVE_THREADS, Table, alignment_of, move_shape, scan_blocks, scan_tiles
 from .tiers import TieredTable, list_missed
@@ -95,6 +95,8 @@ class PartitionedSlots:
     ) -> None:
         self.device, self.num_nodes, self.num_slots, self.row_bytes = device, num_nodes, num_slots, row_bytes
         self.num_ranks, self.rank = len(memories), rank
+        if num_slots > 1 << SLOT_BITS:
+            raise GnnLoadError(f"{num_slots} slots a rank are wanted, but a location can name {1 << SLOT_BITS}.")
         parts = Parts.of(num_nodes, num_slots, row_bytes, self.num_ranks)
         self.num_places, self.slots_at, self.ids_at, self.sent_rows_at, self.rows_at, _ = parts
         self.location = device.empty(num_nodes, torch.int32).fill_(-1)
@@ -134,6 +136,10 @@ class PartitionedSlots:
                 f"{self.row_bytes} bytes are needed."
             )
         missed_ids, positions = (device.empty(max(count, 1), torch.int64) for _ in range(2))
+        # For as many candidates as there can be, as the device alone knows how many there are. Allocated before nodes
+        # are claimed, as a claim that is not followed up would keep its node out from then on.
+        tiles = scan_tiles(self.num_ranks * self.num_places)
+        words = device.zeros(1 + tiles, torch.int64)
         num_missed = list_missed(device, self.location, ids, missed_ids, positions)
         shape = move_shape(device, self.num_places, self.row_bytes, batch.data_ptr(), to=self._alignment)
         self._launch(
@@ -146,11 +152,8 @@ class PartitionedSlots:
             batch=batch.reshape(-1).view(torch.uint8),
             shape=shape,
         )
-        # Grids for as many candidates as there can be, since the device alone knows how many there are.
-        tiles = scan_tiles(self.num_ranks * self.num_places)
         blocks = scan_blocks(device, tiles)
         self._launch("claim", blocks=blocks)
-        words = device.zeros(1 + tiles, torch.int64)
         self._launch("list_incoming", blocks=blocks, row_bytes=self.row_bytes, incoming=self._incoming, words=words)
         shape = move_shape(device, self.num_places, self.row_bytes, self._alignment, to=self._alignment)
         self._launch("admit", (shape.vector,), blocks=shape.blocks, incoming=self._incoming, shape=shape)

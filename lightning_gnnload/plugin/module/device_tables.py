@@ -14,7 +14,9 @@ from lightning_gnnload.cache.cache import FeatureCache, cached_bytes, fitting, o
 from lightning_gnnload.cache.device.features import LateFeatures
 from lightning_gnnload.cache.device.memory_use import memory_of
 from lightning_gnnload.cache.peers import PeerGroup
+from lightning_gnnload.cache.rules import rule_of
 from lightning_gnnload.data.features import FeatureStore
+from lightning_gnnload.errors import CacheConfigError
 from lightning_gnnload.pipeline.device_tables import DeviceTable, HostTable
 from lightning_gnnload.pipeline.source import BatchSource
 from lightning_gnnload.plugin.module.caching import CacheArguments, CachedModule, is_fit
@@ -42,8 +44,9 @@ class DeviceTables:
         self._probing: CacheProbe | None = None
 
     def open(self, module: CachedModule, source: BatchSource, device: Device) -> dict[str, DeviceTable]:
-        """Opens the tables of ``source``, by name. Raises DeviceMemoryError where the device has no room for the
-        settings, and as :func:`.open_on_device` does."""
+        """Opens the tables of ``source``, by name. Raises CacheConfigError where caches with ``device="cuda"`` cannot
+        lie on one, DeviceMemoryError where the device has no room for the settings, and as :func:`.open_on_device`
+        does."""
         for name in source.features:
             if name not in self._tables:
                 self._tables[name] = self._open(name, module, source, device)
@@ -67,6 +70,11 @@ class DeviceTables:
     def _open(self, name: str, module: CachedModule, source: BatchSource, device: Device) -> DeviceTable:
         levels = fitting(module.caching.levels.get(name, ()), source.data, name)
         if (reason := _why_not(levels)) is not None:
+            if any(level.device == "cuda" for level in levels):
+                raise CacheConfigError(
+                    f"features {name!r}: a cache has device='cuda', but cannot lie on the device: {reason}. Change the "
+                    f"caches; from the first with device='cpu' on, they lie with the host behind the others."
+                )
             if reason:
                 _log.warning("Features %r are gathered on the host: %s.", name, reason)
             source.features[name].open()
@@ -175,8 +183,12 @@ def _why_not(levels: Sequence[FeatureCache]) -> str | None:
         return "behind a cache that lies with the host, there is none on the device"
     if behind and not near:
         return ""
-    if any(not level.evicts for level in behind):
-        return "behind a device's cache, one that lies with the host has to evict, as 'fifo' and 's3fifo' do"
+    # Nobody tells these which mini-batch comes, and they are asked for what it lacks alone: a look ahead sees nothing.
+    if any((rule := rule_of(level.policy)) is None or rule.admit is None or rule.looks_ahead for level in behind):
+        return (
+            "behind a device's cache, one that lies with the host has to evict without a look ahead, as 'fifo' and "
+            "'s3fifo' do"
+        )
     return why_not_on_device(near)
 
 
