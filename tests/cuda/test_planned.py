@@ -3,9 +3,11 @@ and fewer of them, and whatever order the driver runs streams in."""
 
 from __future__ import annotations
 
+import logging
 import sys
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_gnnload
-from lightning_gnnload.errors import CudaCallError
+from lightning_gnnload.errors import CudaCallError, DeviceMemoryError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda import batch
 from lightning_gnnload.ops.cuda.layers import sample_layers
@@ -30,6 +32,7 @@ from lightning_gnnload.ops.walks import Walks
 from tests.ops.typed_graphs import random_queries, random_typed_graph
 from tests.ops.weighted_graphs import WeightedGraph
 
+from .allocator import UNWRITTEN
 from .emulated import EmulatedDevice
 from .emulated_libcuda import EmulatedLibcuda
 from .sampled import skewed_graph, topology_of
@@ -340,3 +343,104 @@ def test_a_table_that_grows_in_a_batch_without_a_plan_ends_the_plans() -> None:
         assert arrays(batches.draw(drawn)) == arrays(eager(expected, topology, drawn)), trial
         taken = device.empty(5000, torch.int64)  # what was freed is soon another's
         taken.fill_(7)
+
+
+def test_a_plan_that_failed_is_not_used_uncompared(caplog: pytest.LogCaptureFixture) -> None:
+    """A form is recorded twice; where both its plans fail, even when they are compared, it goes on by launches."""
+    caplog.set_level(logging.DEBUG, "lightning_gnnload")
+    num_failed = 0
+    for call in range(28, 46):
+        library = EmulatedLibcuda()
+        device = EmulatedDevice(library=library)
+        topology, eager, draw = subject(device, "[3, 2]")
+        batches, expected = PlannedBatches(device, topology, eager), DeviceWorkspace(device, topology.num_nodes)
+        eager(expected, topology, draw(0))  # which loads its kernels, and so does the next
+        PlannedBatches(device, topology, eager).draw(draw(1))
+        caplog.clear()
+        for step in range(2):
+            library.fail(call)
+            with suppress(CudaCallError):  # of a plan that stands
+                batches.draw(draw(step))
+        library.fail(0)
+        has_failed = caplog.text.count("is launched kernel by kernel") == 2
+        next_draw, before = draw(3), device.num_launches
+        sample = batches.draw(next_draw)
+        assert (device.num_launches > before) == has_failed, call
+        assert arrays(sample) == arrays(eager(expected, topology, next_draw))
+        num_failed += has_failed
+    assert num_failed > 5
+
+
+def test_whatever_memory_is_short_the_batch_is_right_and_so_is_the_next() -> None:
+    """Plans and their scratch are given up for it, and made again."""
+    num_short, wanted = 0, list[list]()
+    for allocation in range(1, 24):
+        device = EmulatedDevice(library=EmulatedLibcuda(seed=allocation))
+        topology, eager, draw = subject(device, "[3, 2]")
+        batches = PlannedBatches(device, topology, eager, "hash")
+        few = [draw(step) for step in range(7)]
+        many = [Draw(np.arange(150) + step, DrawKey(0, 0, step)) for step in range(2)]
+        drawn = [*few[:3], many[0], *few[3:5], many[1], *few[5:]]
+        if not wanted:
+            by_hand = DeviceWorkspace(device, topology.num_nodes)
+            wanted = [arrays(eager(by_hand, topology, one)) for one in drawn]
+        for one in drawn[:3]:
+            batches.draw(one)
+        left, empty = allocation, device.memory.empty
+
+        def short(count: int, dtype: torch.dtype, empty=empty) -> torch.Tensor:
+            nonlocal left
+            left -= 1
+            if not left:
+                raise DeviceMemoryError(f"no {count} elements")
+            return empty(count, dtype)
+
+        device.memory.empty = short  # type: ignore[method-assign]
+        assert [arrays(batches.draw(one)) for one in drawn[3:]] == wanted[3:], allocation
+        num_short += left <= 0
+    assert num_short > 15
+
+
+def test_scratch_makes_room_for_a_batch_of_another_form() -> None:
+    """A device with memory for every batch draws every batch."""
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, eager, draw = subject(device, "[3, 2]")
+    expected, batches = DeviceWorkspace(device, topology.num_nodes), PlannedBatches(device, topology, eager)
+    draws = [draw(step) for step in range(6)]
+    draws[4:] = [one._replace(seeds=one.seeds[:17]) for one in draws[4:]]
+    wanted = [arrays(eager(expected, topology, one)) for one in draws]
+    samples = [arrays(batches.draw(one)) for one in draws[:4]]
+    device.memory.total_bytes -= device.free_bytes() - (8 << 10)  # scratch is there, and room for a slab
+    assert samples + [arrays(batches.draw(one)) for one in draws[4:]] == wanted
+
+
+def test_what_there_was_no_memory_for_is_not_taken_for_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, eager, draw = subject(device, "[3, 2]")
+    batches, known = PlannedBatches(device, topology, eager), DeviceWorkspace(device, topology.num_nodes, "hash")
+    for step in range(3):
+        batches.draw(draw(step))
+    (plan,) = batches._plans.values()
+    scratch, empty, left = device.empty(plan.scratch_bytes, torch.uint8), device.memory.empty, [0]
+
+    def short(count: int, dtype: torch.dtype) -> torch.Tensor:
+        left[0] -= count > 0
+        if left[0] < 0:
+            raise DeviceMemoryError(f"no {count} elements")
+        return empty(count, dtype)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(device.memory, "empty", short)
+        with pytest.raises(DeviceMemoryError):
+            plan.bind(scratch)
+    batches._scratch = scratch
+    batches.draw(draw(3))
+    assert (scratch != UNWRITTEN).any()
+    left[0] = 1
+    with monkeypatch.context() as patch:
+        patch.setattr(device.memory, "empty", short)
+        with pytest.raises(DeviceMemoryError):
+            known.begin(100, 100)
+    assert known.num_growths == 1  # what is gone
+    known.begin(90, 90)
+    assert len(known.stamps) == len(known.slots) == 256

@@ -141,11 +141,11 @@ class BatchPlan:
         """Uses ``scratch``, uint8 of ``scratch_bytes`` or more on the device, from now on."""
         base = scratch.data_ptr()
         if self._scratch_at != base:
-            self._scratch_at = base
             rows = [(base + offset, *piece) for offset, piece in self._outputs.pieces.items()]
             if rows:
                 self._table.copy_(self._device.put(np.array(rows, np.int64)))
             self._native.bind(base)
+            self._scratch_at = base  # last: there may be no memory for the table's new rows
 
     def make(
         self,

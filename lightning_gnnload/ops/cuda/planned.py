@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections import Counter, OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from itertools import accumulate
 from typing import Literal
@@ -42,7 +43,8 @@ class PlannedBatches:
     The first batch of a form (how many seeds, about, and what their queries have) is drawn by ``eager`` and recorded;
     it is made again by the recorded plan and compared; others of the form are then made by one native call, without the
     interpreter. What cannot be recorded, and what differs, which a warning says, is drawn by ``eager`` each time.
-    ``table`` is the workspace's. Raises DeviceMemoryError where the device has no room.
+    Where memory for a plan runs out, so is that batch. ``table`` is the workspace's. Raises DeviceMemoryError where the
+    device has no room for that either.
     """
 
     def __init__(
@@ -60,6 +62,14 @@ class PlannedBatches:
     def draw(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
         """Draws a mini-batch in the current stream, for which the host waits; ``rows``, contiguous tensors of the host
         of whatever belongs to its seeds, come along. Raises what ``eager`` raises."""
+        with suppress(DeviceMemoryError):
+            return self._draw(draw, rows)
+        # Out of the handler, whose error keeps the memory of what failed. Scratch is as large as everything that one
+        # batch takes, beside which there may be no room for another form's.
+        self._scratch = torch.empty(0, dtype=torch.uint8)
+        return with_rows(self._device, self._launch(draw)[0], rows)
+
+    def _draw(self, draw: Draw, rows: Sequence[torch.Tensor]) -> DeviceSample:
         if self._device.driver is None or not len(draw.seeds):
             return with_rows(self._device, self._launch(draw)[0], rows)
         check_array("seeds", draw.seeds, (np.int64,), 1, SeedError)
@@ -75,12 +85,14 @@ class PlannedBatches:
 
     def _launch(self, draw: Draw) -> tuple[DeviceSample, bool]:
         """Draws a batch launch by launch; also tells whether a table has grown."""
-        sample = self._eager(self.workspace, self._topology, draw)
-        spaces = [self.workspace, *(space for name, space in self.workspace.cached.items() if name == "paths")]
-        num_growths = sum(space.num_growths for space in spaces)
-        has_grown, self._num_growths = num_growths > self._num_growths, num_growths
-        if has_grown:  # plans have the addresses of what is no more
-            self._plans.clear()
+        try:
+            sample = self._eager(self.workspace, self._topology, draw)
+        finally:  # whatever has failed after that
+            spaces = [self.workspace, *(space for name, space in self.workspace.cached.items() if name == "paths")]
+            num_growths = sum(space.num_growths for space in spaces)
+            has_grown, self._num_growths = num_growths > self._num_growths, num_growths
+            if has_grown:  # plans have the addresses of what is no more
+                self._plans.clear()
         return sample, has_grown
 
     def _record(self, form: Hashable, draw: Draw, queries: HostQueries | None) -> DeviceSample:
@@ -101,6 +113,7 @@ class PlannedBatches:
                 )
         except (CannotPlanError, CudaCallError, DeviceMemoryError) as why:
             _log.debug("A batch on %s is launched kernel by kernel: %s.", self._device.torch_device, why)
+            plan = None  # it may have been made, and failed then
             self._refusals[form] += 1
             if self._refusals[form] < _TRIES:
                 return sample

@@ -88,22 +88,23 @@ class DeviceWorkspace:
     def _make_room(self, most_nodes: int, most_positions: int) -> bool:
         # One more than needed, as all bits set mean that a node never occurred.
         bits = max(self._bits, (most_positions + 1).bit_length())
-        has_grown, self._bits = bits > self._bits, bits
         # At most half full, so that searches are short and end (node_stamps.h).
-        if self.slots is not None and len(self.slots) < 2 * most_nodes + 2:
+        has_few_slots = self.slots is not None and len(self.slots) < 2 * most_nodes + 2
+        has_grown, self._bits = bits > self._bits or has_few_slots, bits
+        if has_grown:  # noted before there may be no memory for it
+            self._batch = 0
+            self.num_growths += 1
+        if has_few_slots:
             num_slots = 1 << (2 * most_nodes + 1).bit_length()
             # The old ones are freed first. Another stream may own them: torch must not give them to it before this one
             # is done.
-            for old in (self.slots, self.stamps):
+            for old in self.tables:
                 old.record_stream(self.device.current_stream())
             del old
             self.slots = self.stamps = self.device.empty(0, torch.int64)
-            self.slots = self.device.empty(num_slots, torch.int64)
-            self.stamps = self.device.empty(num_slots, torch.int32)
-            has_grown = True
-        if has_grown:
-            self._batch = 0
-            self.num_growths += 1
+            # Both or none: whoever finds enough slots takes it that there are stamps, too.
+            stamps = self.device.empty(num_slots, torch.int32)
+            self.slots, self.stamps = self.device.empty(num_slots, torch.int64), stamps
         return has_grown
 
     def _clear(self) -> None:
