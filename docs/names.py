@@ -31,9 +31,9 @@ ALLOWED = {
     "lightning_gnnload/ingest/features.py": {"kind"},
     "lightning_gnnload/ingest/spec.py": {"kind"},
     "lightning_gnnload/ops/queries.py": {"of_seed"},
-    "lightning_gnnload/ops/cuda/layer.py": {"places"},
-    "lightning_gnnload/ops/cuda/paths.py": {"known"},
-    "lightning_gnnload/ops/cuda/workspace.py": {"known"},
+    "lightning_gnnload/ops/cuda/sampling/layer.py": {"places"},
+    "lightning_gnnload/ops/cuda/sampling/paths.py": {"known"},
+    "lightning_gnnload/ops/cuda/sampling/workspace.py": {"known"},
     "lightning_gnnload/plugin/commands/doctor.py": {"found"},
     "lightning_gnnload/models/sage.py": {"own"},
 }

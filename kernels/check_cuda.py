@@ -13,8 +13,8 @@ import time
 from concurrent.futures import ProcessPoolExecutor
 
 from lightning_gnnload.errors import KernelCompileError
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.compile import compile_kernels
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.compile import compile_kernels
 
 ARCHITECTURES = ("sm_75", "sm_80", "sm_86", "sm_89", "sm_90", "sm_100", "sm_120")
 

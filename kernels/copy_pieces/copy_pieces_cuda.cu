@@ -6,7 +6,7 @@
 
 namespace lg {
 
-// What Python's recorder lays out (ops/cuda/plan.py).
+// What Python's recorder lays out (ops/cuda/plans/plan.py).
 struct Pieces {
   const int64_t* table;  // of each piece its address, item_bytes, word and more: it has
                          // item_bytes * (words[word] + more) bytes, whose number 4 divides

@@ -14,7 +14,7 @@
 
 namespace lg::device {
 
-// The numbers that differ from batch to batch; ops/cuda/varying.py names them in this order.
+// The numbers that differ from batch to batch; ops/cuda/sampling/varying.py names them in this order.
 enum Field : uint32_t {
   kSeed,
   kEpoch,

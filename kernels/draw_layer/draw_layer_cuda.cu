@@ -1,5 +1,5 @@
 // draw_layer_cuda.cu: edges of a layer drawn uniformly, as sorted numbers: sample_layers/draw_edges.h,
-// a thread a draw; a block puts few in order, and torch many (ops/cuda/layer.py).
+// a thread a draw; a block puts few in order, and torch many (ops/cuda/sampling/layer.py).
 //
 // Without replacement draw j of n is over the first E - n + j + 1 edges of E, and takes the last of
 // them instead if its own is taken. It is taken if an earlier draw drew the same, or if it is the last

@@ -15,7 +15,7 @@ namespace lg {
 
 constexpr int32_t kFirstClaim = int32_t(0x80000000u);  // of the batch's first id; others follow
 
-// What Python's DynamicCache (ops/cuda/dynamic_cache.py) keeps.
+// What Python's DynamicCache (ops/cuda/tables/dynamic_cache.py) keeps.
 struct Slots {
   int32_t* slot_of;  // [num_nodes]: each node's slot; negative: none
   int64_t num_nodes;

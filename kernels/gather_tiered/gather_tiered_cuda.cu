@@ -20,7 +20,7 @@ struct Shards {
   int64_t num_rows[kMaxShards];
 };
 
-// What Python's TieredTable (ops/cuda/tiers.py) keeps.
+// What Python's TieredTable (ops/cuda/tables/tiers.py) keeps.
 struct Tiers {
   const int32_t* location;  // [num_nodes]: shard << 28 | slot of each row; negative: in no shard
   int64_t num_nodes;

@@ -49,7 +49,7 @@ __global__ void sum_level(const int64_t* below, int64_t num_below, int64_t* sums
 //   out  drawn
 constexpr int64_t kNoItem = -1;
 
-// A tree in memory (wide_tree.h): Python's DeviceTree (ops/cuda/importance.py).
+// A tree in memory (wide_tree.h): Python's DeviceTree (ops/cuda/sampling/importance.py).
 struct TreeMemory {
   uint64_t* entries;
   int64_t num_entries;

@@ -10,7 +10,7 @@
 
 namespace lg {
 
-// Items that were drawn: Python's Drawn (ops/cuda/importance.py).
+// Items that were drawn: Python's Drawn (ops/cuda/sampling/importance.py).
 struct Drawn {
   int64_t budget;        // how many draws
   int64_t* items;        // of each draw; negative: none

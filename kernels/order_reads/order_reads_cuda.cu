@@ -13,7 +13,7 @@
 
 namespace lg {
 
-constexpr uint32_t kBuckets = 4096;     // NUM_BUCKETS of ops/cuda/bus_order.py
+constexpr uint32_t kBuckets = 4096;     // NUM_BUCKETS of ops/cuda/tables/bus_order.py
 constexpr uint32_t kMostSorted = 2048;  // 16 KB of shared memory a block
 
 // What is read: ids[*first] and on, up to ids[*end - 1], where these are given, and else `count` of them.

@@ -31,7 +31,7 @@ struct Header {
   volatile Word sent;  // of the outbox
 };
 
-// What a rank alone knows, zero at first but `cleared` and `free`: num_slots (ops/cuda/partitioned_cache.py).
+// What a rank alone knows, zero at first but `cleared` and `free`: num_slots (ops/cuda/tables/partitioned_cache.py).
 struct Progress {
   Word given;             // admissions so far: the next is to slot given % num_slots
   Word cleared;           // slots up to this one are cleared, counted like `given`
@@ -47,7 +47,7 @@ struct Progress {
 };
 constexpr Word kYes = 1, kNo = 2;
 
-// What Python's PartitionedSlots (ops/cuda/partitioned_cache.py) keeps.
+// What Python's PartitionedSlots (ops/cuda/tables/partitioned_cache.py) keeps.
 struct Group {
   const int64_t* memories;  // [num_ranks]: addresses of the ranks' memory
   int32_t num_ranks;

@@ -8,7 +8,7 @@
 namespace lg {
 
 // Of its edges, those that may be taken are a layer's items: each an edge, in order, with its factor.
-// Python fills it from Layer in ops/cuda/layer.py.
+// Python fills it from Layer in ops/cuda/sampling/layer.py.
 struct Layer {
   int64_t* offsets;  // of destination i: the number of its first edge; offsets[*num_dst]: of all
   int64_t* num_edges;

@@ -15,8 +15,8 @@ from lightning_gnnload.errors import AggregationError, GraphFormatError
 from lightning_gnnload.nn.edge_sums import Edges, neighbor_maxima, neighbor_sums, shares
 from lightning_gnnload.ops.cuda import aggregate as on_device
 from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.device_of import device_of
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.device_of import device_of
 from lightning_gnnload.ops.host_edges import HostEdges
 from lightning_gnnload.settings import check_one_of
 

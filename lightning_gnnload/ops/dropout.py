@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..errors import DropoutError
 from .cuda import dropout as on_device
-from .cuda.device import Device
-from .cuda.device_of import device_of
+from .cuda.launch.device import Device
+from .cuda.launch.device_of import device_of
 from .dispatch import kernels
 from .philox import MULTIPLIERS, ROUNDS, WEYL
 

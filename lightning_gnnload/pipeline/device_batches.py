@@ -30,8 +30,8 @@ from lightning_gnnload.sample.device.samplers import UploadingSampler
 from lightning_gnnload.sample.seeds.rows import SeedBatch
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device, Event
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.launch.device import Device, Event
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
 
 _COUNTED_EVERY = 64
 

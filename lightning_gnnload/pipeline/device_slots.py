@@ -18,9 +18,9 @@ from lightning_gnnload.errors import CudaCallError, DeviceShareError, QueueProto
 from lightning_gnnload.pipeline.slots import Slot
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device, Event
-    from lightning_gnnload.ops.cuda.runtime import Runtime
-    from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle
+    from lightning_gnnload.ops.cuda.launch.device import Device, Event
+    from lightning_gnnload.ops.cuda.launch.runtime import Runtime
+    from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory, MemoryHandle
 
 _CLOSE_S = 2.0  # how long to wait for readers, which close when they hear of the end
 _log = logging.getLogger(__name__)
@@ -90,7 +90,7 @@ class DeviceSlot:
         self._replaced.clear()
 
     def _export(self, num_bytes: int) -> ExportedMemory:
-        from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory
+        from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory
 
         return ExportedMemory(self._runtime, num_bytes, f"a slot of the sampler with process id {os.getpid()}")
 
@@ -124,7 +124,7 @@ class OpenedSlot:
     another's."""
 
     def __init__(self, reader: DeviceReader, memory_handle: MemoryHandle, fd: int) -> None:
-        from lightning_gnnload.ops.cuda.shared_memory import OpenedMemory
+        from lightning_gnnload.ops.cuda.launch.shared_memory import OpenedMemory
 
         self._reader = reader
         self._memory = OpenedMemory(reader.runtime, memory_handle, fd)
@@ -164,7 +164,7 @@ class DeviceReader:
         Raises DeviceShareError where the memory cannot be opened or is another's, QueueProtocolError for a malformed
         handle.
         """
-        from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
+        from lightning_gnnload.ops.cuda.launch.shared_memory import MemoryHandle
 
         try:
             checked = MemoryHandle.from_values(memory_handle)

@@ -10,7 +10,7 @@ import torch
 from lightning_gnnload.data.features import FeatureStore, Reads, byte_rows, summed_reads
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.launch.device import Device
 
 
 class DeviceTable(Protocol):

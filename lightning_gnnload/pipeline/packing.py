@@ -11,7 +11,7 @@ from lightning_gnnload.ops import ArenaTooSmall, HopLayout, SampleLayout
 from lightning_gnnload.ops.checks import ARENA_ALIGNMENT
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceHop, DeviceSample
 
 
 class SlotContents(NamedTuple):

@@ -27,8 +27,8 @@ from lightning_gnnload.sample.seeds.rows import SeedBatch
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.launch.device import Device
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
     from lightning_gnnload.pipeline.device_slots import AnySlot, DeviceExporter, DeviceSlot
 
 Drawn = TypeVar("Drawn")

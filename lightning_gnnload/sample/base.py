@@ -25,9 +25,9 @@ from lightning_gnnload.sample.seeds.rows import NodeSeeds
 from lightning_gnnload.settings import keywords_of, refuse_unknown, takes_any
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
     from lightning_gnnload.sample.group.group import SamplingGroup
 
 Paradigm = Literal["push", "pull"]

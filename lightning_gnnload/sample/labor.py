@@ -18,9 +18,9 @@ from lightning_gnnload.sample.group.group import SamplingGroup
 from lightning_gnnload.sample.parts.hops import check_types, lay_hops, node_wise
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 
 
 class LaborSampler(Sampler):
@@ -151,7 +151,7 @@ class LaborSampler(Sampler):
         return None
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.labor import sample_labor
+        from lightning_gnnload.ops.cuda.sampling.labor import sample_labor
 
         types = topology.types
         if self._is_typed and types is None:

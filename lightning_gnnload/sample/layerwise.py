@@ -29,9 +29,9 @@ from lightning_gnnload.sample.parts.layer_nodes import LayerNodes
 from lightning_gnnload.sample.parts.lists import HopEdges, draw_hop
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 
 _BY_WEIGHT = (
     "layers by edge weight need the sums of all weights of a layer, and devices hold no weights but alias tables, from "
@@ -161,7 +161,7 @@ class LayerSampler(Sampler):
         return _BY_WEIGHT if self.weighted and graph.has("edge_weight") else None
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.layers import sample_layers
+        from lightning_gnnload.ops.cuda.sampling.layers import sample_layers
 
         if self.weighted and topology.has_weights:
             raise CudaUnavailableError(

@@ -18,9 +18,9 @@ from lightning_gnnload.sample.fanouts import check_expand, fanouts_by_type, hop_
 from lightning_gnnload.sample.seeds.rows import Sharing
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
     from lightning_gnnload.sample.group.group import SamplingGroup
 
 
@@ -193,8 +193,8 @@ class NeighborSampler(Sampler):
         return presence_by_fanouts(graph, seeds, fanouts, weighted=weighted, replace=self.replace, again=again)
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-        from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
+        from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+        from lightning_gnnload.ops.cuda.sampling.typed import sample_typed_neighbors
 
         self._check_queries(topology.edge_time is not None, draw.queries)
         types = topology.types

@@ -32,9 +32,9 @@ from lightning_gnnload.sample.parts.lists import HopEdges, walk_table
 from lightning_gnnload.sample.presence import presence_by_walks
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 
 _ACROSS_TYPES = (
     "walks by edge weight across types need alias tables of whole lists, and devices hold those of each type by itself"
@@ -253,7 +253,7 @@ class RandomWalkSampler(Sampler):
         )
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.walks import sample_walks
+        from lightning_gnnload.ops.cuda.sampling.walks import sample_walks
 
         runs, weighted = None, self.weighted and topology.has_weights
         if self.metapath is not None:

@@ -16,9 +16,9 @@ from lightning_gnnload.sample.fanouts import fanouts_by_type, plain_fanouts
 from lightning_gnnload.sample.neighbor import NeighborSampler
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
-    from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
+    from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
     from lightning_gnnload.sample.group.group import SamplingGroup
 
 
@@ -117,7 +117,7 @@ class WeightedNeighborSampler(NeighborSampler):
         self._tell_zero(graph.names_of(nodes))
 
     def draw_on(self, workspace: DeviceWorkspace, topology: Topology, draw: Draw) -> DeviceSample:
-        from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
+        from lightning_gnnload.ops.cuda.sampling.weighted import sample_weighted_neighbors
 
         self._refuse_times(topology.edge_time is not None)
         if draw.queries is not None:  # kernels of a device draw by weight for all seeds together

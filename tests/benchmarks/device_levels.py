@@ -23,8 +23,8 @@ import torch
 
 from lightning_gnnload import GraphData, ops
 from lightning_gnnload.cache.copies import ReadCosts, rows_to_copy
-from lightning_gnnload.ops.cuda.partitioned_cache import PartitionedSlots, Parts
-from lightning_gnnload.ops.cuda.tiers import gather_tiered
+from lightning_gnnload.ops.cuda.tables.partitioned_cache import PartitionedSlots, Parts
+from lightning_gnnload.ops.cuda.tables.tiers import gather_tiered
 from tests.benchmarks import machine
 from tests.benchmarks.fifo import GRAPHS, graphs, grid
 from tests.benchmarks.report import number

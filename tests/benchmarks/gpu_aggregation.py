@@ -19,9 +19,9 @@ from torch.nn import functional
 
 from lightning_gnnload import Block, aggregate
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import timed_ms
 from lightning_gnnload.ops.cuda.probe import copy_bytes_per_s
-from lightning_gnnload.ops.cuda.timing import timed_ms
 from tests.benchmarks import gpu_device, machine
 from tests.benchmarks.errors import BenchmarkError, Unavailable
 

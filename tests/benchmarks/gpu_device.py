@@ -7,12 +7,12 @@ import sys
 import torch
 
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 
 
 def opened() -> Device | None:
     """torch's current device; None, said in a line on stderr, where there is none that works."""
-    from lightning_gnnload.ops.cuda.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
 
     try:
         return open_device(torch.device("cuda"))

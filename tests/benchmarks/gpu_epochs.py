@@ -29,9 +29,9 @@ from lightning_gnnload.data.block import Block, MiniBatch
 from lightning_gnnload.data.orders.seeds import Shuffled
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.sample import DeviceSample
-from lightning_gnnload.ops.cuda.timing import Moment
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import Moment
+from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler, UploadingSampler
 from lightning_gnnload.sample.workload import Workload

@@ -18,11 +18,11 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.host.pages import buffer_memory
-from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME, Reads, order_reads
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
-from lightning_gnnload.ops.cuda.timing import timed_ms
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.launch.timing import timed_ms
+from lightning_gnnload.ops.cuda.tables.bus_order import AS_THEY_COME, Reads, order_reads
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.tiers import TieredTable, gather_tiered
 from tests.benchmarks import gpu_device, machine
 from tests.benchmarks.errors import BenchmarkError, Unavailable
 

@@ -13,10 +13,10 @@ import sys
 from dataclasses import replace
 from unittest.mock import patch
 
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.ops.cuda.probe import copy_bytes_per_s, random_reads_per_s
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
 from lightning_gnnload.plugin.device_report.sampling import SamplingTimes, measure_sampling, random_topology
 from tests.benchmarks import gpu_device, machine
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 
 from .emulated import EmulatedDevice
 from .emulated_libcuda import EmulatedLibcuda
@@ -45,7 +45,7 @@ def _cuda_device() -> Device:
     if not torch.cuda.is_available():
         pytest.skip("needs a GPU")
     try:
-        from lightning_gnnload.ops.cuda.open_device import open_device
+        from lightning_gnnload.ops.cuda.launch.open_device import open_device
 
         return open_device(torch.device("cuda", torch.cuda.current_device()))
     except (CudaUnavailableError, ImportError) as error:

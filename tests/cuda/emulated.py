@@ -19,11 +19,11 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.arguments import KernelArguments, check_grid
-from lightning_gnnload.ops.cuda.device import Argument, Event, Mapped
-from lightning_gnnload.ops.cuda.host_memory import HostMemory
-from lightning_gnnload.ops.cuda.signatures import KernelSource, checks, parse
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.arguments import KernelArguments, check_grid
+from lightning_gnnload.ops.cuda.launch.device import Argument, Event, Mapped
+from lightning_gnnload.ops.cuda.launch.host_memory import HostMemory
+from lightning_gnnload.ops.cuda.launch.signatures import KernelSource, checks, parse
 
 from . import host_build
 from .allocator import Allocator
@@ -77,7 +77,7 @@ def parameter_pointers(memory: bytes, offsets: bytes) -> Any:
 
 
 class EmulatedDevice:
-    """A :class:`~lightning_gnnload.ops.cuda.device.Device` whose memory is the host's.
+    """A :class:`~lightning_gnnload.ops.cuda.launch.device.Device` whose memory is the host's.
 
     Args:
         seed: of the order in which threads and blocks run; every launch has another one.

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.signatures import checks
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.signatures import checks
 from lightning_gnnload.ops.dispatch import kernels
 
 from . import host_build

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from lightning_gnnload.errors import CudaCallError
-from lightning_gnnload.ops.cuda.runtime import NO_MEMORY
+from lightning_gnnload.ops.cuda.launch.runtime import NO_MEMORY
 
 _HANDLE = struct.Struct("<3q40s")  # owner's pid and descriptor, bytes, identity of the device
 _MEMORY = "memfd:gnnload-fake-gpu"
@@ -25,8 +25,8 @@ class _Memory(NamedTuple):
 
 
 class FakeRuntime:
-    """See :class:`lightning_gnnload.ops.cuda.runtime.Runtime`. Memory of a "device" is a memfd, which an emulated
-    kernel can read. What is freed while another process reads it kills that process (SIGBUS).
+    """See :class:`.Runtime` of ``ops/cuda/launch``. Memory of a "device" is a memfd, which an emulated kernel can read.
+    What is freed while another process reads it kills that process (SIGBUS).
 
     Args:
         visible: identities of the devices, by the numbers that they have in this process.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from lightning_gnnload.ops.cuda.host_memory import CHUNK_BYTES
+from lightning_gnnload.ops.cuda.launch.host_memory import CHUNK_BYTES
 
 
 class FakeRuntime:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.sample import DeviceSample
-from lightning_gnnload.ops.cuda.topology import OFFSET_BITS, Topology
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+from lightning_gnnload.ops.cuda.sampling.topology import OFFSET_BITS, Topology
 from tests.ops.graphs import Batch, random_graph
 
 

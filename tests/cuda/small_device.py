@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gnnload.errors import DeviceMemoryError
-from lightning_gnnload.ops.cuda.device import Mapped
+from lightning_gnnload.ops.cuda.launch.device import Mapped
 
 from .streams import Streams
 

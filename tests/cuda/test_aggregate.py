@@ -12,7 +12,7 @@ import torch
 from lightning_gnnload import Block, aggregate
 from lightning_gnnload.models import GAT, GCN, SAGE
 from lightning_gnnload.ops.cuda.aggregate import DeviceEdges, takes
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.plugin.compat import pl
 from tests.integration.scripts.toy import toy_module
 from tests.rings import mostly_matrix

@@ -15,8 +15,10 @@ from lightning_gnnload.cache.device.features import QuantizedFeatures, WholeFeat
 from lightning_gnnload.cache.device.shards import fill_private_shard, map_rows
 from lightning_gnnload.data.quantize import quantize
 from lightning_gnnload.errors import CacheShareError, SeedError
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda.bus_order import (
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
+from lightning_gnnload.ops.cuda.tables.bus_order import (
     AS_THEY_COME,
     FEW_READS,
     NUM_BUCKETS,
@@ -27,11 +29,9 @@ from lightning_gnnload.ops.cuda.bus_order import (
     can_order,
     order_reads,
 )
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
-from lightning_gnnload.ops.cuda.rows import RowCodes
-from lightning_gnnload.ops.cuda.tiers import MissCounts, TieredTable, gather_tiered, order_missed
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows, raise_error
+from lightning_gnnload.ops.cuda.tables.rows import RowCodes
+from lightning_gnnload.ops.cuda.tables.tiers import MissCounts, TieredTable, gather_tiered, order_missed
 
 from . import test_neighbors, test_typed, test_weighted
 from .emulated import EmulatedDevice

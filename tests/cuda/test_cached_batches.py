@@ -12,7 +12,7 @@ from lightning_gnnload import DiskFeatureStore, FeatureCache, GraphData, MemoryF
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantize import quantize
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.sample.device.placement import place

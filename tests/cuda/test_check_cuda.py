@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from kernels import check_cuda
-from lightning_gnnload.ops.cuda import compile as compiling
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.signatures import checks, parse
+from lightning_gnnload.ops.cuda.launch import compile as compiling
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.signatures import checks, parse
 from tests.runif import RunIf
 
 KERNEL = """

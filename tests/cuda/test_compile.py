@@ -7,8 +7,14 @@ from types import SimpleNamespace
 import pytest
 
 from lightning_gnnload.errors import CudaUnavailableError, KernelCompileError
-from lightning_gnnload.ops.cuda import cubins, sources
-from lightning_gnnload.ops.cuda.compile import CompiledKernels, architecture, compile_kernels, compile_text, options
+from lightning_gnnload.ops.cuda.launch import cubins, sources
+from lightning_gnnload.ops.cuda.launch.compile import (
+    CompiledKernels,
+    architecture,
+    compile_kernels,
+    compile_text,
+    options,
+)
 from tests.runif import RunIf
 
 needs_nvrtc = RunIf(extras="cuda")

@@ -13,10 +13,10 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaCallError, DeviceMemoryError, ForkError, GnnLoadError, KernelCompileError
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.compile import CompiledKernels
-from lightning_gnnload.ops.cuda.cuda_device import CudaDevice
-from lightning_gnnload.ops.cuda.signatures import parse
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.compile import CompiledKernels
+from lightning_gnnload.ops.cuda.launch.cuda_device import CudaDevice
+from lightning_gnnload.ops.cuda.launch.signatures import parse
 from tests.forked import in_child
 
 from .emulated_libcuda import EmulatedLibcuda, image_of
@@ -200,7 +200,7 @@ def test_a_fork_is_refused_by_name(fake, monkeypatch):
 
 def test_put_copies_at_once_and_only_read_waits(fake, monkeypatch):
     monkeypatch.setattr(
-        "lightning_gnnload.ops.cuda.cuda_device._pinned", lambda shape, dtype: torch.empty(shape, dtype=dtype)
+        "lightning_gnnload.ops.cuda.launch.cuda_device._pinned", lambda shape, dtype: torch.empty(shape, dtype=dtype)
     )
     array = np.arange(6, dtype=np.uint32).reshape(2, 3)
     there = fake.device.put(array)

@@ -23,8 +23,8 @@ from lightning_gnnload.cache.cache import FeatureCache
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.errors import CudaUnavailableError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_tables import HostTable
 from lightning_gnnload.pipeline.loader import SampledLoader

@@ -11,7 +11,7 @@ from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.data.orders.seeds import Sequential
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.sample.device.samplers import NUM_SEEDS, DeviceSampler, check_device
 from lightning_gnnload.sample.workload import Workload
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.planned import PlannedBatches
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.plans.planned import PlannedBatches
 from lightning_gnnload.plugin.device_report.comparison import Comparison, comparisons, quick_comparisons
 from lightning_gnnload.plugin.device_report.row_comparison import ROW_COMPARISONS
 

@@ -31,7 +31,7 @@ from lightning_gnnload.errors import (
     GnnLoadError,
     SeedError,
 )
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.sample.workload import Workload
 
 from .emulated import EmulatedDevice

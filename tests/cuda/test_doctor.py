@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.host import malloc
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.plugin.commands import cli, doctor
 from lightning_gnnload.plugin.commands import doctor as doctor_command
 from lightning_gnnload.plugin.commands.doctor import cuda_findings, machine_findings

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from lightning_gnnload.ops.cuda import dropout as on_device
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
 from tests.ops.test_dropout import DTYPES, PLACE, bits_of, numbers
 

@@ -8,9 +8,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import DeviceMemoryError, GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
-from lightning_gnnload.ops.cuda.tiers import gather_tiered
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.tables.dynamic_cache import EvictingSlots
+from lightning_gnnload.ops.cuda.tables.tiers import gather_tiered
 
 from .emulated import EmulatedDevice
 

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gnnload.ops.cuda.arguments import KernelArguments
-from lightning_gnnload.ops.cuda.signatures import parse
+from lightning_gnnload.ops.cuda.launch.arguments import KernelArguments
+from lightning_gnnload.ops.cuda.launch.signatures import parse
 from tests.forked import in_child
 
 from .emulated import parameter_pointers

@@ -12,7 +12,7 @@ import torch
 
 from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.pages import private_bytes
-from lightning_gnnload.ops.cuda.device import Mapped
+from lightning_gnnload.ops.cuda.launch.device import Mapped
 
 from .allocator import OverrunError
 from .emulated import EmulatedDevice

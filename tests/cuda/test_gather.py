@@ -10,10 +10,10 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import CacheShareError, GnnLoadError, SeedError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
-from lightning_gnnload.ops.cuda.state import BAD_ID
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed, order_missed
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.state import BAD_ID
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows, raise_error
+from lightning_gnnload.ops.cuda.tables.tiers import TieredTable, gather_tiered, list_missed, order_missed
 
 from .emulated import EmulatedDevice
 

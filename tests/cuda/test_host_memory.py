@@ -10,7 +10,7 @@ import torch
 
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.host.pages import private_bytes
-from lightning_gnnload.ops.cuda.host_memory import HostMemory
+from lightning_gnnload.ops.cuda.launch.host_memory import HostMemory
 
 from .fakes import FakeRuntime
 
@@ -66,7 +66,7 @@ def test_what_has_its_pages_to_itself_is_mapped_in_place(tmp_path, monkeypatch) 
     np.save(tmp_path / "x.npy", np.arange(1000))  # behind a header, on the file's pages
     file = np.load(tmp_path / "x.npy", mmap_mode="r")
     private = private_bytes(5000)
-    monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.HEAP_BYTES", 3 * 4096)
+    monkeypatch.setattr("lightning_gnnload.ops.cuda.launch.host_memory.HEAP_BYTES", 3 * 4096)
     large = pages(5)[16 : 16 + 3 * 4096]
     for array in (file, file.reshape(10, 100), private, large):
         assert memory.map(array).address == array.ctypes.data
@@ -77,7 +77,7 @@ def test_what_has_its_pages_to_itself_is_mapped_in_place(tmp_path, monkeypatch) 
 
 
 def test_large_memory_is_registered_in_chunks(monkeypatch):
-    monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.CHUNK_BYTES", 2 * 4096)
+    monkeypatch.setattr("lightning_gnnload.ops.cuda.launch.host_memory.CHUNK_BYTES", 2 * 4096)
     runtime = FakeRuntime()
     array = pages(5)
     mapped = HostMemory(runtime, nullcontext).map(array)
@@ -87,7 +87,7 @@ def test_large_memory_is_registered_in_chunks(monkeypatch):
 
 
 def test_refused_memory_leaves_nothing_registered(monkeypatch):
-    monkeypatch.setattr("lightning_gnnload.ops.cuda.host_memory.CHUNK_BYTES", 4096)
+    monkeypatch.setattr("lightning_gnnload.ops.cuda.launch.host_memory.CHUNK_BYTES", 4096)
     runtime = FakeRuntime(limit_bytes=3 * 4096)
     memory = HostMemory(runtime, nullcontext)
     held = memory.map(pages(1))

@@ -13,11 +13,11 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError, SamplerConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda import labor
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.labor import sample_labor
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling import labor
+from lightning_gnnload.ops.cuda.sampling.labor import sample_labor
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler
 from lightning_gnnload.sample.labor import LaborSampler

@@ -10,13 +10,13 @@ import pytest
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, importance_tree
-from lightning_gnnload.ops.cuda import layer as layers
-from lightning_gnnload.ops.cuda import layers as picking
-from lightning_gnnload.ops.cuda.batch import DeviceBatch
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.importance import DeviceTree
-from lightning_gnnload.ops.cuda.layers import sample_layers
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import layer as layers
+from lightning_gnnload.ops.cuda.sampling import layers as picking
+from lightning_gnnload.ops.cuda.sampling.batch import DeviceBatch
+from lightning_gnnload.ops.cuda.sampling.importance import DeviceTree
+from lightning_gnnload.ops.cuda.sampling.layers import sample_layers
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.ops.philox import stream_keys
 from tests import oracle
 from tests.ops.graphs import random_graph

@@ -13,12 +13,13 @@ import torch
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda import neighbors, state, workspace
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.topology import Topology
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch import state
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling import neighbors, workspace
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from tests.ops import graphs
 
 from .emulated import EmulatedDevice

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaUnavailableError
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda.device_of import _opened as device_of_index
-from lightning_gnnload.ops.cuda.device_of import device_of
-from lightning_gnnload.ops.cuda.open_device import open_device
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch.device_of import _opened as device_of_index
+from lightning_gnnload.ops.cuda.launch.device_of import device_of
+from lightning_gnnload.ops.cuda.launch.open_device import open_device
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import torch
 from lightning_gnnload import Graph, MiniBatch, NeighborSampler
 from lightning_gnnload.data.slab import view_of
 from lightning_gnnload.ops import ArenaTooSmall, Draw, DrawKey, Queries
-from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+from lightning_gnnload.ops.cuda.sampling.sample import DeviceHop, DeviceSample
 from lightning_gnnload.pipeline.packing import pack
 from lightning_gnnload.pipeline.slots import Slot
 from lightning_gnnload.sample.base import draw_here

@@ -14,9 +14,9 @@ import torch
 
 from lightning_gnnload import ops
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.partitioned_cache import PartitionedSlots, Parts
-from lightning_gnnload.ops.cuda.tiers import gather_tiered
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.tables.partitioned_cache import PartitionedSlots, Parts
+from lightning_gnnload.ops.cuda.tables.tiers import gather_tiered
 from tests.cuda.emulated import EmulatedDevice
 
 NUM_NODES, BATCH = 100, 20

@@ -14,10 +14,10 @@ from lightning_gnnload.data.origin import Origin
 from lightning_gnnload.datasets.random_edges import Pairs, chung_lu, citations, simple_graph
 from lightning_gnnload.errors import DeviceMemoryError, SamplerConfigError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.topology import OFFSET_BITS, Topology
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.topology import OFFSET_BITS, Topology
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.sample.device import graph_placement, hotness
 from lightning_gnnload.sample.device.placement import budget_alone, budget_beside_model, place
 from tests.unit.toy import toy_graph

@@ -19,15 +19,15 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import lightning_gnnload
 from lightning_gnnload.errors import CudaCallError, DeviceMemoryError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda import batch
-from lightning_gnnload.ops.cuda.layers import sample_layers
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.planned import PlannedBatches
-from lightning_gnnload.ops.cuda.queries import HostQueries
-from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
-from lightning_gnnload.ops.cuda.walks import sample_walks
-from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.plans.planned import PlannedBatches
+from lightning_gnnload.ops.cuda.sampling import batch
+from lightning_gnnload.ops.cuda.sampling.layers import sample_layers
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.queries import HostQueries
+from lightning_gnnload.ops.cuda.sampling.typed import sample_typed_neighbors
+from lightning_gnnload.ops.cuda.sampling.walks import sample_walks
+from lightning_gnnload.ops.cuda.sampling.weighted import sample_weighted_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.ops.walks import Walks
 from tests.ops.typed_graphs import random_queries, random_typed_graph
 from tests.ops.weighted_graphs import WeightedGraph

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from lightning_gnnload.ops.cuda import probe
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.timing import Moment, timed_ms, wall_ms
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import Moment, timed_ms, wall_ms
 
 THREADS = 2 * 64  # two blocks
 

@@ -14,7 +14,7 @@ from lightning_gnnload.cache.device import device_builder as cache_opening
 from lightning_gnnload.cache.device.memory_use import MemoryUse
 from lightning_gnnload.cache.peers import Membership, PeerGroup
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
-from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda.launch import open_device as opening
 from lightning_gnnload.plugin.module import device_tables
 from lightning_gnnload.plugin.module.probe import WARM_UP_STEPS, CacheProbe
 from tests.integration.learnable import quiet_trainer

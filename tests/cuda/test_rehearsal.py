@@ -13,7 +13,7 @@ import torch
 
 from lightning_gnnload import FactoredStrategy, GraphDataModule, NeighborSampler
 from lightning_gnnload.errors import RoleConfigError
-from lightning_gnnload.ops.cuda import open_device as opening
+from lightning_gnnload.ops.cuda.launch import open_device as opening
 from lightning_gnnload.pipeline.forecast.stages import StageTimes
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import RoleDecision, RolePlan

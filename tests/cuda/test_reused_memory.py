@@ -22,10 +22,10 @@ from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.device.shards import fill_private_shard
 from lightning_gnnload.data.plan import BatchRequest
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.timing import keep_busy
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import keep_busy
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.pipeline.device_batches import DeviceBatches
 from lightning_gnnload.pipeline.device_slots import DeviceExporter, DeviceSlot
 from lightning_gnnload.pipeline.loader import SampledLoader

@@ -13,8 +13,8 @@ import torch
 from lightning_gnnload import GraphDataModule, NeighborSampler, ShadowSampler
 from lightning_gnnload.data.orders.local import LocalOrder
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda import runtime
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch import runtime
 from lightning_gnnload.pipeline.source import BatchSource, DeviceSource
 from lightning_gnnload.plugin.job import RoleDecision, RolePlan
 from lightning_gnnload.plugin.strategy.sampler_device import SamplerDevice, reader_of

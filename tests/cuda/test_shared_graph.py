@@ -14,8 +14,8 @@ from lightning_gnnload.cache.device import shared_lists
 from lightning_gnnload.cache.device.shared_lists import SharedLists
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.errors import CudaUnavailableError, DeviceMemoryError
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda import runtime
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch import runtime
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.plugin.module.gather_group import GatherGroup

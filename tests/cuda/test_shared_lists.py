@@ -15,8 +15,8 @@ from lightning_gnnload.cache.device.shared_lists import SharedLists, place_toget
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError, DeviceShareError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda.device import Mapped
-from lightning_gnnload.ops.cuda.topology import OFFSET_BITS, Topology
+from lightning_gnnload.ops.cuda.launch.device import Mapped
+from lightning_gnnload.ops.cuda.sampling.topology import OFFSET_BITS, Topology
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.device.graph_placement import GraphPlacement
 from lightning_gnnload.sample.device.placement import place

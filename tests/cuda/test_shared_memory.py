@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.errors import CudaCallError, DeviceShareError
-from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
+from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime, Runtime
+from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
 from tests.cuda.fake_runtime import FakeRuntime
 from tests.cuda.ranks import as_processes, wait_until
 

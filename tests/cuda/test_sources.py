@@ -11,8 +11,8 @@ import pytest
 
 import lightning_gnnload
 from lightning_gnnload.errors import GnnLoadError, KernelsMissingError
-from lightning_gnnload.ops.cuda import sources
-from lightning_gnnload.ops.cuda.signatures import KernelParameter, checks, parse
+from lightning_gnnload.ops.cuda.launch import sources
+from lightning_gnnload.ops.cuda.launch.signatures import KernelParameter, checks, parse
 
 from . import host_build
 

@@ -38,8 +38,8 @@ from lightning_gnnload.errors import (
     LoaderConfigError,
     SeedError,
 )
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda import runtime
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch import runtime
 from lightning_gnnload.plugin.module.device_tables import DeviceTables
 from lightning_gnnload.plugin.module.gather_group import GatherGroup
 from lightning_gnnload.plugin.module.trainer_device import why_not_gathered

@@ -11,13 +11,13 @@ import pytest
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey, Queries
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda import queries as device_queries
-from lightning_gnnload.ops.cuda import state
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import DeviceLists, Topology
-from lightning_gnnload.ops.cuda.typed import sample_typed_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch import state
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling import queries as device_queries
+from lightning_gnnload.ops.cuda.sampling.topology import DeviceLists, Topology
+from lightning_gnnload.ops.cuda.sampling.typed import sample_typed_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from tests.ops.graphs import KEY
 from tests.ops.typed_graphs import TypedGraph, paths_back_to_seeds, random_queries, random_typed_graph
 from tests.oracle import TypedEdge

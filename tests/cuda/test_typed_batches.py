@@ -13,8 +13,8 @@ import torch
 from lightning_gnnload import Graph, HGTSampler, LayerSampler, NeighborSampler, WeightedNeighborSampler
 from lightning_gnnload.errors import CudaUnavailableError, LoaderConfigError, SeedError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.pipeline.loader import SampledLoader
 from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.sample.base import draw_here

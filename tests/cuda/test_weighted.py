@@ -11,12 +11,12 @@ import pytest
 
 from lightning_gnnload.errors import SamplerConfigError, SeedError
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda import batch as batches
-from lightning_gnnload.ops.cuda import weighted
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
-from lightning_gnnload.ops.cuda.weighted import sample_weighted_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import batch as batches
+from lightning_gnnload.ops.cuda.sampling import weighted
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
+from lightning_gnnload.ops.cuda.sampling.weighted import sample_weighted_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from tests.ops.weighted_graphs import WEIGHTS, WeightedGraph
 
 from .sampled import assert_equal, in_shards, topology_of

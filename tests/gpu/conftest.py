@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from tests.runif import RunIf
 
 NEEDS_GPU = RunIf(cuda=1, extras="cuda")
@@ -22,7 +22,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.fixture
 def device() -> Iterator[Device]:
-    from lightning_gnnload.ops.cuda.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
 
     yield open_device(torch.device("cuda", torch.cuda.current_device()))
     gc.collect()

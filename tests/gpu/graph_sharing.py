@@ -22,8 +22,8 @@ from lightning_gnnload.cache.device.shared_lists import place_together
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.errors import DeviceShareError
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
 from lightning_gnnload.sample.base import draw_here
 from lightning_gnnload.sample.device.graph_placement import GraphPlacement
 from lightning_gnnload.sample.device.samplers import DeviceSampler
@@ -76,8 +76,8 @@ def share(membership: Membership, device: Device, runtime: Runtime, *, same_devi
 
 
 if __name__ == "__main__":
-    from lightning_gnnload.ops.cuda.open_device import open_device
-    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime
 
     name, index, count, end = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6]
     number = index % torch.cuda.device_count()

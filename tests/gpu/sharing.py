@@ -21,8 +21,8 @@ from lightning_gnnload import FeatureCache, Graph, MemoryFeatureStore, NeighborS
 from lightning_gnnload.cache.device.device_builder import open_on_device
 from lightning_gnnload.cache.peers import Membership
 from lightning_gnnload.data.orders.seeds import Sequential
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
 from lightning_gnnload.sample.workload import Workload
 
 N, WIDTH, NUM_CACHED, NUM_IDS = 100_000, 100, 60_000, 20_000
@@ -69,8 +69,8 @@ def share(
 
 
 if __name__ == "__main__":
-    from lightning_gnnload.ops.cuda.open_device import open_device
-    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime
 
     name, index, count, end, policy = sys.argv[3], int(sys.argv[4]), int(sys.argv[5]), sys.argv[6], sys.argv[7]
     number = index % torch.cuda.device_count()

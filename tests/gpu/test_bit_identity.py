@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from lightning_gnnload.ops import DrawKey, Workspace
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from tests.cuda.sampled import assert_equal, topology_of
 from tests.ops import graphs
 

@@ -10,7 +10,7 @@ import pytest
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler

@@ -11,8 +11,8 @@ import torch
 
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.ops import Draw, DrawKey, Walks, random_walk
-from lightning_gnnload.ops.cuda import walks as device_walks
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling import walks as device_walks
 from lightning_gnnload.sample.base import Sampler
 from lightning_gnnload.sample.device.placement import place
 from lightning_gnnload.sample.device.samplers import DeviceSampler

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from lightning_gnnload.errors import CudaCallError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.open_device import LIBRARY
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.open_device import LIBRARY
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
 from lightning_gnnload.ops.dispatch import kernels
 
 

@@ -11,10 +11,10 @@ from lightning_gnnload.cache.device.cached import DynamicFeatures, StaticFeature
 from lightning_gnnload.cache.device.shards import fill_private_shard, map_rows
 from lightning_gnnload.cache.dynamic import DynamicCache
 from lightning_gnnload.cache.metrics import hit_rate
-from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, order_missed
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.tables.bus_order import AS_THEY_COME
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.tiers import TieredTable, gather_tiered, order_missed
 
 NUM_NODES, NUM_IDS = 400_000, 500_000
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from tests.cuda.sampled import skewed_graph, topology_of
 
 

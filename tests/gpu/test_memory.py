@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from lightning_gnnload.cache.device.memory_use import TorchMemory, allowance
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 from lightning_gnnload.plugin.commands.doctor import cuda_findings
 from tests.runif import RunIf
 

@@ -20,8 +20,8 @@ import torch
 
 from lightning_gnnload.cache.device.shards import CLOSING_S
 from lightning_gnnload.errors import CudaCallError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime
 from tests.gpu import sharing
 from tests.integration.scripts.launch import PATIENCE, start
 from tests.runif import RunIf

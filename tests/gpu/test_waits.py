@@ -12,10 +12,10 @@ import torch
 
 from lightning_gnnload import Block, aggregate
 from lightning_gnnload.ops import DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
 from tests.cuda.sampled import skewed_graph, topology_of
 from tests.integration.scripts.toy import toy_module
 

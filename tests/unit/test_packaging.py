@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gnnload.ops.cuda import sources
+from lightning_gnnload.ops.cuda.launch import sources
 
 ROOT = Path(__file__).parents[2]
 BUILD_TOOLS = ("scikit_build_core", "nanobind", "pip")
@@ -36,7 +36,7 @@ from lightning_gnnload import Graph, NeighborSampler
 from lightning_gnnload.ops import _kernels
 assert lightning_gnnload.__file__.startswith(target), lightning_gnnload.__file__
 assert _kernels.__file__.startswith(target), _kernels.__file__
-from lightning_gnnload.ops.cuda import sources
+from lightning_gnnload.ops.cuda.launch import sources
 assert str(sources.folder()).startswith(target), sources.folder()
 assert all(sources.kernels(op) and sources.fingerprint(op) for op in sources.ops())
 batch = NeighborSampler([2, 2]).sample(Graph.from_coo([1, 2, 3], [0, 0, 1]), np.array([0]), seed=0)

@@ -1,5 +1,5 @@
 // batch.h: a batch in the making, as kernels take it by value. Python fills each structure from the
-// object that keeps it, attribute by attribute: those of ops/cuda/batch.py.
+// object that keeps it, attribute by attribute: those of ops/cuda/sampling/batch.py.
 #pragma once
 
 #include "common/cuda/bus_order.h"

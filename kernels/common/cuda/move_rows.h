@@ -13,7 +13,7 @@ constexpr int kMoveThreads = 256;
 constexpr int kMoveWarps = kMoveThreads / 32;
 constexpr int kVectorsAhead = 4;
 
-// How rows are moved (ops/cuda/rows.py).
+// How rows are moved (ops/cuda/tables/rows.py).
 struct MoveShape {
   uint32_t row_vectors;  // of a row, fewer than 2^26
   int32_t rows_a_warp;   // at a time, at most 32

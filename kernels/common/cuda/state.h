@@ -1,5 +1,5 @@
 // state.h: what the kernels of a batch tell each other, and the host when it is made: 64-bit words in
-// device memory, all zero before. ops/cuda/state.py deals them out.
+// device memory, all zero before. ops/cuda/launch/state.py deals them out.
 #pragma once
 
 #include "common/draw.h"
@@ -8,7 +8,7 @@ namespace lg {
 
 using Word = unsigned long long;  // not uint64_t, which is another type to a host compiler
 
-// The error word: what went wrong, and where first; 0: nothing. Codes as in ops/cuda/state.py.
+// The error word: what went wrong, and where first; 0: nothing. Codes as in ops/cuda/launch/state.py.
 enum Error : uint32_t {
   kSeedOutOfRange = 1,
   kSeedRepeated = 2,

@@ -18,12 +18,12 @@ from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.static import as_rows_of
 from lightning_gnnload.data.features import FeatureStore, Reads, TierReads
 from lightning_gnnload.host.pages import private_bytes
-from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME, BusOrder
-from lightning_gnnload.ops.cuda.device import Device, Event, Mapped
-from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.rows import AS_BYTES, RowCodes
-from lightning_gnnload.ops.cuda.tiers import MissCounts, TieredTable, gather_tiered, list_missed, order_missed
+from lightning_gnnload.ops.cuda.launch.device import Device, Event, Mapped
+from lightning_gnnload.ops.cuda.tables.bus_order import AS_THEY_COME, BusOrder
+from lightning_gnnload.ops.cuda.tables.dynamic_cache import EvictingSlots
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.rows import AS_BYTES, RowCodes
+from lightning_gnnload.ops.cuda.tables.tiers import MissCounts, TieredTable, gather_tiered, list_missed, order_missed
 
 
 class CachedFeatures(DeviceFeatures):

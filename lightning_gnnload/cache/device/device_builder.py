@@ -29,9 +29,9 @@ from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.partitioned_cache import Parts
-from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime, Runtime
+from lightning_gnnload.ops.cuda.tables.partitioned_cache import Parts
 from lightning_gnnload.sample.workload import Workload
 
 

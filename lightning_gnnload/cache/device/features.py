@@ -15,9 +15,9 @@ from lightning_gnnload import ops
 from lightning_gnnload.data.features import Reads, TierReads, summed_reads
 from lightning_gnnload.data.quantized import QuantizedFeatureStore
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.gather import gather_rows, raise_error
-from lightning_gnnload.ops.cuda.rows import AS_BYTES, RowCodes
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows, raise_error
+from lightning_gnnload.ops.cuda.tables.rows import AS_BYTES, RowCodes
 
 
 class DeviceFeatures(ABC):

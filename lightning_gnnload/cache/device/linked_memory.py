@@ -12,9 +12,9 @@ from lightning_gnnload.cache.device.shards import PrivateMemory, Shards
 from lightning_gnnload.cache.peers import PeerGroup, PeerValue
 from lightning_gnnload.errors import CudaCallError, DeviceMemoryError, DeviceShareError
 from lightning_gnnload.host.memory import in_units
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import NO_MEMORY, Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import NO_MEMORY, Runtime
+from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
 
 
 class LinkedMemory:

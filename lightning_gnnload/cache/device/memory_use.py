@@ -15,7 +15,7 @@ import torch
 from lightning_gnnload.cache.budget import Allowance
 from lightning_gnnload.errors import CacheShareError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units, reserve_bytes
-from lightning_gnnload.ops.cuda.device import Device
+from lightning_gnnload.ops.cuda.launch.device import Device
 
 MAX_SHRINKS = 3
 _SHRINK_PERCENT = 80  # in integers, so that all ranks try the same sizes
@@ -71,7 +71,7 @@ class TorchMemory:
 
 def memory_of(device: Device) -> DeviceMemory:
     """Returns what measures a device's memory."""
-    from lightning_gnnload.ops.cuda.runtime import CupyRuntime
+    from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime
 
     index = device.torch_device.index
     return TorchMemory(device.torch_device, CupyRuntime(index).identity(index))

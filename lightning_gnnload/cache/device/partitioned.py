@@ -14,10 +14,10 @@ from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.features import FeatureStore, Reads
 from lightning_gnnload.errors import CacheTooSmallError
 from lightning_gnnload.host.memory import in_units
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.partitioned_cache import PartitionedSlots, Parts
-from lightning_gnnload.ops.cuda.rows import AS_BYTES
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
+from lightning_gnnload.ops.cuda.tables.partitioned_cache import PartitionedSlots, Parts
+from lightning_gnnload.ops.cuda.tables.rows import AS_BYTES
 
 _log = logging.getLogger(__name__)
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from lightning_gnnload import ops
 from lightning_gnnload.cache.peers import PeerGroup
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
 
 
 class PeerAccess:

@@ -15,10 +15,10 @@ from lightning_gnnload.cache.device.linked_memory import LinkedMemory
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import DeviceMemoryError
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.tiers import TieredTable, gather_tiered
 
 _PROBE_BYTES = 64 << 20  # that a probe gathers: enough to outweigh a launch, beyond what fits into most caches
 _PROBE_ROWS_A_PROCESSOR = 1024

@@ -12,9 +12,9 @@ from lightning_gnnload.cache.static import gather_in_pieces, rows_in_piece
 from lightning_gnnload.data.features import FeatureStore, MemoryFeatureStore, byte_rows
 from lightning_gnnload.errors import DeviceMemoryError, DeviceShareError
 from lightning_gnnload.host.pages import private_bytes
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, OpenedMemory
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory, OpenedMemory
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
 
 CLOSING_S = 30.0  # that an owner waits for its readers; all ranks close at the end of one fit
 _log = logging.getLogger(__name__)

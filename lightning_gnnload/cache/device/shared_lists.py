@@ -19,9 +19,9 @@ from lightning_gnnload.cache.device.shards import Shards
 from lightning_gnnload.cache.peers import PeerGroup
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import DeviceMemoryError
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
 from lightning_gnnload.sample.device.graph_placement import GraphPlacement
 from lightning_gnnload.sample.device.hotness import expected_reads
 from lightning_gnnload.sample.device.list_shards import ListShards

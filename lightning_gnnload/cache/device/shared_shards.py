@@ -16,8 +16,8 @@ from lightning_gnnload.cache.static import SharerOf, deal_to_shards, gather_in_p
 from lightning_gnnload.data.features import FeatureStore
 from lightning_gnnload.errors import CacheConfigError, DeviceMemoryError
 from lightning_gnnload.host.memory import in_units
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
 
 _log = logging.getLogger(__name__)
 

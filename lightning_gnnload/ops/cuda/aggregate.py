@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from .device import Device
+from .launch.device import Device
 
 _THREADS = 256
 # More than run at once: lists differ in length, and who is done early takes further ones.

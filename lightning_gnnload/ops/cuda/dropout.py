@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .device import Device
+from .launch.device import Device
 
 _THREADS = 256
 _BLOCKS_A_PROCESSOR = 8

@@ -10,8 +10,8 @@ import time
 
 import torch
 
-from .device import Device
-from .timing import timed_ms
+from .launch.device import Device
+from .launch.timing import timed_ms
 
 _THREADS = 256
 _BLOCKS_A_PROCESSOR = 16

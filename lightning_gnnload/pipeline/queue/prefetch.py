@@ -14,7 +14,7 @@ from lightning_gnnload.pipeline.queue.trainer import BatchQueue
 from lightning_gnnload.pipeline.source import BatchSource
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device, Event
+    from lightning_gnnload.ops.cuda.launch.device import Device, Event
 
 
 class _Fetched(NamedTuple):

@@ -19,7 +19,7 @@ from lightning_gnnload.pipeline.queue.scheduler import BatchTime
 from lightning_gnnload.pipeline.slots import LentBuffers, Slot
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Event
+    from lightning_gnnload.ops.cuda.launch.device import Event
 
 _AT_ONCE = 4096  # slots or steps in a message, which has 128 KiB
 

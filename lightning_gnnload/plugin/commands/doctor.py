@@ -25,8 +25,8 @@ from lightning_gnnload.errors import CudaUnavailableError, GnnLoadError
 from lightning_gnnload.host import malloc
 from lightning_gnnload.host.huge_pages import SWITCH, can_move_to_huge_pages
 from lightning_gnnload.host.memory import free_bytes, in_units
-from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
-from lightning_gnnload.ops.cuda.open_device import open_device
+from lightning_gnnload.ops.cuda.launch.compile import loaded_nvrtc
+from lightning_gnnload.ops.cuda.launch.open_device import open_device
 from lightning_gnnload.plugin.commands.arguments import Parser, at_least, output_file
 from lightning_gnnload.plugin.commands.versions import EXTRAS, version_of, versions
 from lightning_gnnload.plugin.device_report.comparison import quick_comparisons

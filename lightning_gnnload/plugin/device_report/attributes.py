@@ -93,7 +93,7 @@ def _of_cupy() -> dict[str, Any]:
     import cupy
     from cupy.cuda import runtime
 
-    from lightning_gnnload.ops.cuda.compile import loaded_nvrtc
+    from lightning_gnnload.ops.cuda.launch.compile import loaded_nvrtc
 
     return {
         "version": cupy.__version__,

@@ -16,8 +16,8 @@ from lightning_gnnload.data.block import MiniBatch
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import CudaUnavailableError
 from lightning_gnnload.ops import DrawKey, Walks
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.walks import random_walk
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.walks import random_walk
 from lightning_gnnload.plugin.device_report.row_comparison import ROW_COMPARISONS
 from lightning_gnnload.sample.base import Sampler, draw_here
 from lightning_gnnload.sample.device.placement import place

@@ -12,9 +12,9 @@ from typing import Any, NamedTuple
 
 import torch
 
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.open_device import open_device
-from lightning_gnnload.ops.cuda.runtime import CupyRuntime, Runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.open_device import open_device
+from lightning_gnnload.ops.cuda.launch.runtime import CupyRuntime, Runtime
 from lightning_gnnload.plugin.device_report import probes
 from lightning_gnnload.plugin.device_report.attributes import device_attributes
 from lightning_gnnload.plugin.device_report.comparison import comparisons

@@ -15,13 +15,13 @@ from lightning_gnnload.errors import GnnLoadError
 from lightning_gnnload.host.memory import free_bytes
 from lightning_gnnload.host.pages import buffer_memory
 from lightning_gnnload.ops import MAX_SHARDS
-from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.gather import gather_rows
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import timed_ms
 from lightning_gnnload.ops.cuda.probe import copy_bytes_per_s, launch_us, random_minima_per_s, random_reads_per_s
-from lightning_gnnload.ops.cuda.rows import Table
-from lightning_gnnload.ops.cuda.tiers import MissCounts, TieredTable, gather_tiered, order_missed
-from lightning_gnnload.ops.cuda.timing import timed_ms
+from lightning_gnnload.ops.cuda.tables.bus_order import AS_THEY_COME
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.rows import Table
+from lightning_gnnload.ops.cuda.tables.tiers import MissCounts, TieredTable, gather_tiered, order_missed
 from lightning_gnnload.plugin.device_report import figures
 from lightning_gnnload.plugin.device_report.figures import Figure
 from lightning_gnnload.plugin.device_report.sampling import measure_sampling, random_topology

@@ -14,12 +14,12 @@ import torch
 from lightning_gnnload import ops
 from lightning_gnnload.ops.cuda import dropout as device_dropout
 from lightning_gnnload.ops.cuda.aggregate import DeviceEdges
-from lightning_gnnload.ops.cuda.bus_order import AS_THEY_COME
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.dynamic_cache import EvictingSlots
-from lightning_gnnload.ops.cuda.gather import gather_rows
-from lightning_gnnload.ops.cuda.rows import RowCodes, Table
-from lightning_gnnload.ops.cuda.tiers import TieredTable, gather_tiered, list_missed, order_missed
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.tables.bus_order import AS_THEY_COME
+from lightning_gnnload.ops.cuda.tables.dynamic_cache import EvictingSlots
+from lightning_gnnload.ops.cuda.tables.gather import gather_rows
+from lightning_gnnload.ops.cuda.tables.rows import RowCodes, Table
+from lightning_gnnload.ops.cuda.tables.tiers import TieredTable, gather_tiered, list_missed, order_missed
 from lightning_gnnload.ops.dropout import DropoutKey, drop, drop_by_bits, num_bit_bytes, scale_of, threshold_of
 from lightning_gnnload.ops.host_edges import HostEdges
 from lightning_gnnload.ops.quantized import gather_quantized

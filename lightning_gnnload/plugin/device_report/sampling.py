@@ -13,11 +13,11 @@ import numpy as np
 import torch
 
 from lightning_gnnload.ops import Draw, DrawKey
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.neighbors import sample_neighbors
-from lightning_gnnload.ops.cuda.timing import Moment, keep_busy
-from lightning_gnnload.ops.cuda.topology import Topology
-from lightning_gnnload.ops.cuda.workspace import DeviceWorkspace
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.timing import Moment, keep_busy
+from lightning_gnnload.ops.cuda.sampling.neighbors import sample_neighbors
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
+from lightning_gnnload.ops.cuda.sampling.workspace import DeviceWorkspace
 from lightning_gnnload.sample.device.samplers import DeviceSampler
 from lightning_gnnload.sample.neighbor import NeighborSampler
 

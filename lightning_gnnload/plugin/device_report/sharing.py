@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from lightning_gnnload.errors import GnnLoadError
-from lightning_gnnload.ops.cuda.runtime import Runtime
-from lightning_gnnload.ops.cuda.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch.shared_memory import ExportedMemory, MemoryHandle, OpenedMemory
 
 _NUM_BYTES = 1 << 20
 _READING_S, _CLOSING_S = 45.0, 5.0

@@ -26,7 +26,7 @@ from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
     from lightning_gnnload.cache.device.features import DeviceFeatures
-    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.launch.device import Device
 
 _log = logging.getLogger(__name__)
 

@@ -33,8 +33,8 @@ from lightning_gnnload.sample.parts.sampler import PartSampler
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.launch.device import Device
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
 
 UNAVAILABLE = (CudaUnavailableError, KernelCompileError, DeviceMemoryError, CudaCallError)
 """The errors that keep a rank from its device; with ``"auto"``, it then works on the host."""
@@ -115,7 +115,7 @@ class RankDevice:
         :func:`~lightning_gnnload.cache.device.shared_lists.place_together`. ``samplers`` are all that may draw from it;
         ``about`` begins the line that ``progress`` prints."""
         from lightning_gnnload.cache.device.shared_lists import place_together
-        from lightning_gnnload.ops.cuda.runtime import runtime_of
+        from lightning_gnnload.ops.cuda.launch.runtime import runtime_of
         from lightning_gnnload.sample.device.placement import place
 
         if id(graph) not in self._placed:

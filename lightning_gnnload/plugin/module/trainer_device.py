@@ -30,7 +30,7 @@ from lightning_gnnload.sample.workload import Workload
 from lightning_gnnload.settings import check_one_of
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device
+    from lightning_gnnload.ops.cuda.launch.device import Device
 
 DeviceChoice = Literal["auto", "cpu", "cuda"]
 
@@ -215,7 +215,7 @@ def _uploaded(source: BatchSource, device: Device) -> UploadingSampler:
 
 def _device(module: CachedModule, computes_on: torch.device) -> Device:
     """Opens the device. Raises CudaUnavailableError: it cannot be used, or not for such mini-batches."""
-    from lightning_gnnload.ops.cuda.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
 
     device = open_device(computes_on)
     FORMATS[module.batch_format].check_device(device.torch_device)

@@ -19,8 +19,8 @@ from lightning_gnnload.sample.device.samplers import can_sample_parts, why_on_ho
 
 if TYPE_CHECKING:
     from lightning_gnnload.cache.peers import PeerGroup
-    from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.launch.device import Device
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
     from lightning_gnnload.plugin.compat import pl
     from lightning_gnnload.sample.device.samplers import DevicePartSampler, DeviceSampler
 
@@ -33,8 +33,8 @@ def reader_of(module: pl.LightningDataModule | None, root_device: torch.device) 
     """Opens a trainer's reader of samplers' device memory; None where it computes or gathers on the host."""
     if not _is_wanted(module, root_device):
         return None
-    from lightning_gnnload.ops.cuda.open_device import open_device
-    from lightning_gnnload.ops.cuda.runtime import runtime_of
+    from lightning_gnnload.ops.cuda.launch.open_device import open_device
+    from lightning_gnnload.ops.cuda.launch.runtime import runtime_of
 
     try:
         device = open_device(root_device)
@@ -82,8 +82,8 @@ class SamplerDevice:
         self._device.clear()
 
     def _on_device(self, module: pl.LightningDataModule | None, source: BatchSource, *, meets: bool) -> DeviceSource:
-        from lightning_gnnload.ops.cuda.open_device import open_device
-        from lightning_gnnload.ops.cuda.runtime import runtime_of
+        from lightning_gnnload.ops.cuda.launch.open_device import open_device
+        from lightning_gnnload.ops.cuda.launch.runtime import runtime_of
 
         trainer = getattr(module, "trainer", None)
         group = GatherGroup.of(trainer) if meets else GatherGroup()

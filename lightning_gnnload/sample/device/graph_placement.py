@@ -17,8 +17,8 @@ from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.host.memory import free_bytes, in_units
 from lightning_gnnload.host.pages import mapped_file
 from lightning_gnnload.host.progress import progress as progress_bar
-from lightning_gnnload.ops.cuda.device import Device, Mapped
-from lightning_gnnload.ops.cuda.topology import DeviceLists, ShardMemory, Topology
+from lightning_gnnload.ops.cuda.launch.device import Device, Mapped
+from lightning_gnnload.ops.cuda.sampling.topology import DeviceLists, ShardMemory, Topology
 from lightning_gnnload.sample.device.hotness import chunked_edges, expected_reads, expected_visits
 from lightning_gnnload.sample.device.list_shards import ListShards
 

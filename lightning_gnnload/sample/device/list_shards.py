@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from lightning_gnnload.data.graph import Graph
-from lightning_gnnload.ops.cuda.topology import OFFSET_BITS
+from lightning_gnnload.ops.cuda.sampling.topology import OFFSET_BITS
 from lightning_gnnload.sample.device.hotness import fitting_lists, hottest_lists
 
 _GOLDEN_SHARE = 0.6180339887498949  # (sqrt(5) - 1) / 2

@@ -12,8 +12,8 @@ import numpy as np
 from lightning_gnnload.data.graph import Graph
 from lightning_gnnload.errors import DeviceMemoryError
 from lightning_gnnload.host.memory import in_units, reserve_bytes
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.topology import Topology
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.sampling.topology import Topology
 from lightning_gnnload.sample.device.graph_placement import GraphPlacement
 
 MODEL_SHARE = 0.5

@@ -28,10 +28,10 @@ from lightning_gnnload.sample.parts.sampler import PartSampler, place_seeds
 from lightning_gnnload.sample.workload import Workload
 
 if TYPE_CHECKING:
-    from lightning_gnnload.ops.cuda.device import Device
-    from lightning_gnnload.ops.cuda.planned import PlannedBatches
-    from lightning_gnnload.ops.cuda.sample import DeviceSample
-    from lightning_gnnload.ops.cuda.topology import Topology
+    from lightning_gnnload.ops.cuda.launch.device import Device
+    from lightning_gnnload.ops.cuda.plans.planned import PlannedBatches
+    from lightning_gnnload.ops.cuda.sampling.sample import DeviceSample
+    from lightning_gnnload.ops.cuda.sampling.topology import Topology
 
 NUM_SEEDS = 64
 """The number of seeds in the mini-batch that is compared."""
@@ -87,7 +87,7 @@ class DeviceSampler:
         Raises SeedError for a seed that is no node or repeats, DeviceMemoryError where the device has no memory for it,
         DeviceShareError where another rank that held lists is gone.
         """
-        from lightning_gnnload.ops.cuda.planned import PlannedBatches
+        from lightning_gnnload.ops.cuda.plans.planned import PlannedBatches
 
         self.sampler.check_draw(self.topology, draw)
         memory = self.topology.memory
@@ -140,7 +140,7 @@ class DevicePartSampler:
     def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
         """Samples one mini-batch, by ids of the whole graph; ``rows`` come along. Raises what
         :meth:`.PartSampler.draw` raises, and DeviceMemoryError."""
-        from lightning_gnnload.ops.cuda.gather import gather_rows
+        from lightning_gnnload.ops.cuda.tables.gather import gather_rows
 
         assert draw.queries is None, "why_on_host() says so"
         part, local = place_seeds(self.sampler.partition, draw.seeds, self.sampler.reach or 0)
@@ -174,8 +174,8 @@ class UploadingSampler:
     def sample(self, draw: Draw, rows: Sequence[torch.Tensor] = ()) -> DeviceSample:
         """Samples one mini-batch, copied in the current stream, for which the host does not wait; ``rows`` come
         along."""
-        from lightning_gnnload.ops.cuda.planned import with_rows
-        from lightning_gnnload.ops.cuda.sample import DeviceHop, DeviceSample
+        from lightning_gnnload.ops.cuda.plans.planned import with_rows
+        from lightning_gnnload.ops.cuda.sampling.sample import DeviceHop, DeviceSample
 
         arena, layout = draw_here(self.sampler, self.graph, draw)
         memory = self.device.put(np.concatenate([arena[: layout.free_begin], arena[layout.free_end :]]))

@@ -17,7 +17,7 @@ from lightning_gnnload.data.slab import EDGES, NODES, ROWS, SEEDS, Axis, Column,
 from lightning_gnnload.errors import DeviceShareError, QueueProtocolError
 from lightning_gnnload.host.memfd import MemoryFile
 from lightning_gnnload.ops import HopLayout, SampleLayout
-from lightning_gnnload.ops.cuda.shared_memory import MemoryHandle
+from lightning_gnnload.ops.cuda.launch.shared_memory import MemoryHandle
 from lightning_gnnload.pipeline.payload import Payload, Timing
 from lightning_gnnload.pipeline.queue import sealed, wire
 from lightning_gnnload.pipeline.queue.failure import Failure

@@ -16,10 +16,10 @@ from pytorch_lightning import Callback, Trainer, seed_everything
 
 from lightning_gnnload import FactoredStrategy, FeatureCache
 from lightning_gnnload.data.plan import BatchRequest
-from lightning_gnnload.ops.cuda import open_device as opening
-from lightning_gnnload.ops.cuda import runtime
-from lightning_gnnload.ops.cuda.device import Device
-from lightning_gnnload.ops.cuda.runtime import Runtime
+from lightning_gnnload.ops.cuda.launch import open_device as opening
+from lightning_gnnload.ops.cuda.launch import runtime
+from lightning_gnnload.ops.cuda.launch.device import Device
+from lightning_gnnload.ops.cuda.launch.runtime import Runtime
 from lightning_gnnload.pipeline.source import DeviceSource
 from lightning_gnnload.plugin.strategy import sampler_device
 from tests.cuda.emulated import EmulatedDevice

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from lightning_gnnload import Graph
-from lightning_gnnload.ops.cuda.topology import OFFSET_BITS
+from lightning_gnnload.ops.cuda.sampling.topology import OFFSET_BITS
 from lightning_gnnload.sample.device.list_shards import ListShards
 from tests.unit.toy import toy_graph
 

@@ -1,0 +1,1 @@
+"""Compiling and launching CUDA kernels: devices, their driver and memory."""

@@ -1,0 +1,1 @@
+"""Mini-batches that are recorded once and made again by one native call."""

@@ -1,0 +1,1 @@
+"""Mini-batches drawn on a device, launch by launch."""

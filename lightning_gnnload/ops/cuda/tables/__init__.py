@@ -1,0 +1,1 @@
+"""Rows in the memory of devices and hosts: gathers, caches, and the order of reads."""
