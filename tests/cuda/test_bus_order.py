@@ -379,7 +379,7 @@ def test_only_lists_that_come_over_the_bus_are_read_in_order(monkeypatch: pytest
     device = Noting()
     test_neighbors.check(device, test_neighbors.skewed_graph(seed=1), [5, 3])
     assert not [name for name in device.taken() if name.startswith("order_reads")]
-    test_neighbors.test_hot_lists_are_read_from_the_device(device)  # [5, 3] and [-1, 2] for 6 seeds
+    test_neighbors.test_lists_are_read_from_shards(device, np.int64)  # [5, 3] and [-1, 2] for 6 seeds
     assert [name for name in device.taken() if name.startswith("order_reads")] == ORDER * 2
 
 
