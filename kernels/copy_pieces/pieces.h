@@ -1,8 +1,6 @@
 // pieces.h: where the parts of a batch lie in its slab, told alike on the host and on a device.
 #pragma once
 
-#include <cstdint>
-
 #include "common/draw.h"
 
 namespace lg {

@@ -40,25 +40,26 @@ void Plan::bind(Address scratch) {
 }
 
 Made Plan::make(const uint64_t* fields, const std::vector<Fill>& tables,
-                const std::vector<Input>& inputs, uint8_t* staging, int64_t* words,
-                Stream stream) {
+                const std::vector<Input>& inputs, uint8_t* staging, int64_t* words, Stream stream) {
   const ContextScope scope = driver_.enter();
   for (const Fill& table : tables) {
     driver_.check(driver_.memset_async(table.begin, 0xFF, table.num_bytes, stream),
-                 "clear a table of a batch");
+                  "clear a table of a batch");
   }
-  driver_.check(driver_.memset_async(scratch_, 0, zero_bytes_, stream), "clear the counters of a batch");
+  driver_.check(driver_.memset_async(scratch_, 0, zero_bytes_, stream),
+                "clear the counters of a batch");
   for (const Input& input : inputs) {
     if (input.num_bytes == 0) continue;
     std::memcpy(staging, input.from, input.num_bytes);
     const Address to = (input.is_output ? fields[kSlab] : scratch_) + input.offset;
     driver_.check(driver_.copy_in(to, staging, input.num_bytes, stream),
-                 "copy what a batch takes along");
+                  "copy what a batch takes along");
     staging += end_of_piece(0, input.num_bytes);
   }
   for (Launch& launch : launches_) start(launch, fields, stream);
-  driver_.check(driver_.copy_out(words, scratch_ + words_at_, num_words_ * sizeof(uint64_t), stream),
-               "copy the counters of a batch");
+  driver_.check(
+      driver_.copy_out(words, scratch_ + words_at_, num_words_ * sizeof(uint64_t), stream),
+      "copy the counters of a batch");
   wait(stream);
   Made made;
   made.words.resize(num_words_);
@@ -87,10 +88,9 @@ void Plan::start(Launch& launch, const uint64_t* fields, Stream stream) const {
   std::vector<void*> parameters;
   parameters.reserve(launch.offsets.size());
   for (const uint32_t offset : launch.offsets) parameters.push_back(memory + offset);
-  driver_.check(driver_.launch_kernel(launch.function, launch.blocks, 1, 1, launch.threads,
-                                        1, 1, launch.shared_bytes, stream, parameters.data(),
-                                        nullptr),
-                 "start a kernel of a batch");
+  driver_.check(driver_.launch_kernel(launch.function, launch.blocks, 1, 1, launch.threads, 1, 1,
+                                      launch.shared_bytes, stream, parameters.data(), nullptr),
+                "start a kernel of a batch");
 }
 
 void Plan::wait(Stream stream) {

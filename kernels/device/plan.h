@@ -43,7 +43,7 @@ struct Moved {
 struct Launch {
   Function function;
   uint32_t blocks, threads, shared_bytes;
-  std::vector<uint64_t> memory;  // the parameters, as words for their alignment
+  std::vector<uint64_t> memory;   // the parameters, as words for their alignment
   std::vector<uint32_t> offsets;  // of each parameter
   std::vector<Patch> patches;
   std::vector<Moved> moved;
@@ -90,8 +90,8 @@ class Plan {
   // Makes a batch, and waits for it. `tables` get all bits set first. `staging` and `words` are
   // page-locked memory of the host: room for the inputs, each at a multiple of 256 bytes, and for the
   // words.
-  Made make(const uint64_t* fields, const std::vector<Fill>& tables, const std::vector<Input>& inputs,
-            uint8_t* staging, int64_t* words, Stream stream);
+  Made make(const uint64_t* fields, const std::vector<Fill>& tables,
+            const std::vector<Input>& inputs, uint8_t* staging, int64_t* words, Stream stream);
 
   // Copies the pieces of the batch that was made last to another slab, and waits.
   void copy_pieces(const uint64_t* fields, Stream stream);

@@ -41,18 +41,20 @@ LG_BIND(m) {
           [](Plan* self, const device::Driver& driver, uint64_t zero_bytes, uint64_t words_at,
              uint32_t num_words, const Pieces& pieces) {
             std::vector<device::Piece> own;
-            for (const auto& [item_bytes, word, more] : pieces) own.push_back({item_bytes, word, more});
+            for (const auto& [item_bytes, word, more] : pieces)
+              own.push_back({item_bytes, word, more});
             new (self) Plan(driver, zero_bytes, words_at, num_words, std::move(own));
           },
           "driver"_a, "zero_bytes"_a, "words_at"_a, "num_words"_a, "pieces"_a,
           nb::keep_alive<1, 2>())
       .def(
           "add",
-          [](Plan& self, uint64_t function, uint32_t blocks, uint32_t threads, uint32_t shared_bytes,
-             const nb::bytes& memory, std::vector<uint32_t> offsets, const Patches& patches,
-             const Moves& moved) {
-            device::Launch launch{pointer(function), blocks, threads, shared_bytes, words_of(memory),
-                                  std::move(offsets), {}, {}};
+          [](Plan& self, uint64_t function, uint32_t blocks, uint32_t threads,
+             uint32_t shared_bytes, const nb::bytes& memory, std::vector<uint32_t> offsets,
+             const Patches& patches, const Moves& moved) {
+            device::Launch launch{
+                pointer(function),  blocks, threads, shared_bytes, words_of(memory),
+                std::move(offsets), {},     {}};
             const size_t size = launch.memory.size() * sizeof(uint64_t);
             bool fits = true;
             for (const auto& [at, field, bytes] : patches) {
@@ -64,7 +66,8 @@ LG_BIND(m) {
               launch.moved.push_back({at, offset});
             }
             for (const uint32_t offset : launch.offsets) fits = fits && offset < size;
-            if (!fits) fail<SamplerConfigError>("A launch changes memory beyond its ", size, " bytes.");
+            if (!fits)
+              fail<SamplerConfigError>("A launch changes memory beyond its ", size, " bytes.");
             self.add(std::move(launch));
           },
           "function"_a, "blocks"_a, "threads"_a, "shared_bytes"_a, "memory"_a, "offsets"_a,
@@ -87,7 +90,8 @@ LG_BIND(m) {
               made = self.make(values, fills, own, static_cast<uint8_t*>(pointer(staging)),
                                static_cast<int64_t*>(pointer(words)), pointer(stream));
             }
-            return std::make_tuple(std::move(made.words), std::move(made.places), made.needed_bytes);
+            return std::make_tuple(std::move(made.words), std::move(made.places),
+                                   made.needed_bytes);
           },
           "fields"_a, "tables"_a, "inputs"_a, "staging"_a, "words"_a, "stream"_a)
       .def(

@@ -444,3 +444,17 @@ def test_what_there_was_no_memory_for_is_not_taken_for_done(monkeypatch: pytest.
     assert known.num_growths == 1  # what is gone
     known.begin(90, 90)
     assert len(known.stamps) == len(known.slots) == 256
+
+
+def test_a_kernel_that_does_not_compile_leaves_batches_as_they_were() -> None:
+    device = EmulatedDevice(library=EmulatedLibcuda())
+    topology, eager, draw = subject(device, "[3, 2]")
+    kernel = device.kernel
+
+    def refused(op, name, types=()):
+        if op == "copy_pieces":
+            raise KernelCompileError("copy_pieces does not compile")
+        return kernel(op, name, types)
+
+    device.kernel = refused  # type: ignore[method-assign]
+    assert check(device, topology, eager, [draw(step) for step in range(4)], "stamp") == 0

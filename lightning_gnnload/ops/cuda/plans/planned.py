@@ -13,7 +13,7 @@ from typing import Literal
 import numpy as np
 import torch
 
-from ....errors import CudaCallError, DeviceMemoryError, SeedError
+from ....errors import CudaCallError, DeviceMemoryError, KernelCompileError, SeedError
 from ...checks import check_array
 from ...dispatch import DrawKey
 from ...queries import Draw
@@ -111,7 +111,7 @@ class PlannedBatches:
                     self._device.torch_device,
                     differing,
                 )
-        except (CannotPlanError, CudaCallError, DeviceMemoryError) as why:
+        except (CannotPlanError, CudaCallError, DeviceMemoryError, KernelCompileError) as why:
             _log.debug("A batch on %s is launched kernel by kernel: %s.", self._device.torch_device, why)
             plan = None  # it may have been made, and failed then
             self._refusals[form] += 1
