@@ -17,7 +17,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_gnnload
-from lightning_gnnload.errors import CudaCallError, DeviceMemoryError
+from lightning_gnnload.errors import CudaCallError, DeviceMemoryError, KernelCompileError
 from lightning_gnnload.ops import Draw, DrawKey
 from lightning_gnnload.ops.cuda.plans.planned import PlannedBatches
 from lightning_gnnload.ops.cuda.sampling import batch
