@@ -211,6 +211,8 @@ class CudaDevice:
         arguments = KernelArguments(source, types, self.torch_device)
         # Compiling takes seconds, so threads that need the same kernels wait for the first.
         with self._loading:
+            if (loaded := self._kernels.get((op, kernel, types))) is not None:
+                return loaded
             if op not in self._modules:
                 compiled = self._compile(op, self._arch)
                 try:
@@ -222,7 +224,8 @@ class CudaDevice:
                     ) from error
             module, symbols = self._modules[op]
             handle = self.driver.function(module, symbols[source.expression(types)])
-            return self._kernels.setdefault((op, kernel, types), LoadedKernel(source, handle, arguments))
+            loaded = self._kernels[op, kernel, types] = LoadedKernel(source, handle, arguments)
+            return loaded
 
     def _allocate(self, make: Callable[..., torch.Tensor], count: int, dtype: torch.dtype) -> torch.Tensor:
         with self._out_of_memory_as_ours(count * dtype.itemsize):
