@@ -144,4 +144,6 @@ def test_without_such_a_gpu_no_file_is_written(
     assert not list(tmp_path.iterdir())
     with pytest.raises(SystemExit) as ended:
         doctor.main(["--out", "x.json"])
+    with pytest.raises(SystemExit):
+        doctor.main(["--gpu", "--json"])
     assert ended.value.code == 2

@@ -218,6 +218,8 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--out", type=output_file, metavar="FILE", help=f"of --gpu: the file to write; default {_OUT}")
     options = parser.parse_args(arguments)
     if options.gpu is not None:
+        if options.json:
+            parser.error("--json is of the findings without --gpu, which writes JSON itself, to the file of --out")
         return _examine(options.gpu, options.out or Path(_OUT))
     if options.out is not None:
         parser.error("--out names the file of --gpu, which is missing")
